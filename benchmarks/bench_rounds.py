@@ -26,7 +26,7 @@ from mergelake.log.commit import Log
 from mergelake.log.machine import TableMachine
 from mergelake.log.operations import AddParts, CreateTable
 from mergelake.log.state import State
-from mergelake.merge.select import Slots
+from mergelake.merge.select import MergeSlots
 from mergelake.node.actions import NodeView, TableView
 from mergelake.node.candidates import Memory
 from mergelake.node.plan import tick
@@ -84,7 +84,7 @@ def measure(parts: int) -> list[str]:
     view, now_ms = TableView("t", state), state.timestamp_ms
 
     def ticks(slots: int, later_s: int) -> Callable[[], object]:
-        node = NodeView("node", now_ms + later_s * 1000, Slots(total=slots))
+        node = NodeView("node", now_ms + later_s * 1000, MergeSlots(total=slots))
         return lambda: tick(node, [view], memories)  # the view as it is by then
 
     out = {"tick, first": timed(ticks(32, 0))}

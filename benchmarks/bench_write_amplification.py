@@ -30,7 +30,7 @@ from mergelake.log.operations import (
 )
 from mergelake.log.state import State
 from mergelake.log.volatile import leaves, top_level
-from mergelake.merge.select import Slots
+from mergelake.merge.select import MergeSlots
 from mergelake.merge.volatile import LocalPart, build_task
 from mergelake.node.actions import (
     Action,
@@ -47,7 +47,7 @@ from mergelake.node.plan import tick
 
 START_MS = 1_700_000_000_000
 MERGE_BYTES_PER_S, UPLOAD_BYTES_PER_S = 50e6, 100e6
-SLOTS = Slots(total=32, lower_at_free=8, whole_partition_at_free=25)
+SLOTS = MergeSlots(total=32, lower_at_free=8, whole_partition_at_free=25)
 SCHEMA = TableSchema((Column(0, "k", parse_type("UInt64")),), order_by=("k",), primary_key=("k",))
 
 

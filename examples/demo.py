@@ -32,8 +32,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 import mergelake as ml
 from mergelake.cli.picture.drawing import plural, size
 from mergelake.cli.picture.sheet import render_page, render_sheet
-from mergelake.cli.picture.timeline import MergeLife, Outcome, PartLife, merge_lives, part_lives
-from mergelake.cli.picture.values import Answer, Phase, Sheet, amplification, same_answers
+from mergelake.cli.picture.timeline import MergeFate, MergeLife, PartLife, merge_lives, part_lives
+from mergelake.cli.picture.values import Phase, QueryAnswer, Sheet, amplification, same_answers
 from mergelake.spark.session import session
 from mergelake.testing.logtable import CREATE, spark_log_frame
 
@@ -266,10 +266,10 @@ def ask_clickhouse(table: ml.Table, folder: Path, figures: Figures) -> dict[str,
     return {title: Asked(*answer) for title, answer in answers.items()}
 
 
-def compare(ours: dict[str, Asked], theirs: dict[str, Asked]) -> list[Answer]:
+def compare(ours: dict[str, Asked], theirs: dict[str, Asked]) -> list[QueryAnswer]:
     """The answers side by side."""
     return [
-        Answer(
+        QueryAnswer(
             title,
             query,
             len(ours[title].text.splitlines()),
@@ -282,7 +282,12 @@ def compare(ours: dict[str, Asked], theirs: dict[str, Asked]) -> list[Answer]:
 
 
 def report(
-    table: ml.Table, figures: Figures, ours: dict[str, Asked], answers: list[Answer], folder: Path, console: Console
+    table: ml.Table,
+    figures: Figures,
+    ours: dict[str, Asked],
+    answers: list[QueryAnswer],
+    folder: Path,
+    console: Console,
 ) -> None:
     """The figures, a line each, and the picture."""
     entries = list(table.handle.log.entries())
@@ -307,7 +312,7 @@ def report(
 def facts(table: ml.Table, figures: Figures, lives: list[PartLife], merges: list[MergeLife]) -> list[tuple[str, str]]:
     """What is told on the terminal: names and figures."""
     inserted, written = amplification(lives)
-    stored = sum(merge.outcome is Outcome.BUCKET for merge in merges)
+    stored = sum(merge.outcome is MergeFate.BUCKET for merge in merges)
     on_disk = sum(merge.bytes for merge in merges if merge.volatile)
     parts = sum(not life.merged for life in lives)
     done = f"{len(merges)}, of which {stored} reached the bucket; {size(on_disk)}"
@@ -338,7 +343,7 @@ def sheet(
     figures: Figures,
     lives: list[PartLife],
     merges: list[MergeLife],
-    answers: list[Answer],
+    answers: list[QueryAnswer],
     entries: int,
 ) -> Sheet:
     """What is drawn."""

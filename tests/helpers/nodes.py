@@ -11,7 +11,7 @@ from mergelake.core.ids import SeededIds
 from mergelake.core.manifest import PartManifest
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
-from mergelake.merge.select import Slots
+from mergelake.merge.select import MergeSlots
 from mergelake.node.actions import Action, NodeView
 from mergelake.node.disk import LocalDisk
 from mergelake.node.plan import tick
@@ -126,7 +126,7 @@ class TinyNode:
     def due(self, **view: object) -> list[Action]:
         """What it would do now."""
         self.handle.refresh()
-        slots = Slots(total=2, lower_at_free=1, whole_partition_at_free=1)
+        slots = MergeSlots(total=2, lower_at_free=1, whole_partition_at_free=1)
         node = NodeView(self.name, self.lake.clock.now_ms(), slots, **{**self.options, **view})
         return tick(node, [self.worker.view()])
 

@@ -9,7 +9,7 @@ from mergelake.log.conflict import Reject, step
 from mergelake.log.operations import AddParts, AddVolatile, CreateTable, Entry, LogOp, MergeRecipe, Publish, RenewLease
 from mergelake.log.state import State, VolatilePart
 from mergelake.log.volatile import element_id, leaves, top_level
-from mergelake.merge.select import Slots
+from mergelake.merge.select import MergeSlots
 from mergelake.merge.volatile import LocalPart
 from mergelake.node.actions import Action, NodeView, TableView
 from mergelake.node.plan import tick
@@ -82,7 +82,7 @@ def here(*parts: VolatilePart, size: int = MIB, rows: int = 10) -> dict[str, Loc
 
 def plan(shared: Shared, node: dict[str, object] | None = None, **table: object) -> list[Action]:
     """One tick of the node `me`, which has a disk."""
-    slots = Slots(total=4, lower_at_free=1, whole_partition_at_free=1)
+    slots = MergeSlots(total=4, lower_at_free=1, whole_partition_at_free=1)
     view = NodeView(**{"name": "me", "now_ms": shared.now_ms, "slots": slots, "disk": True, **(node or {})})
     return tick(view, [TableView("t", shared.state, **table)])
 

@@ -18,7 +18,7 @@ import pytest
 import mergelake as ml
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import InvalidInputError, MergelakeError
-from mergelake.store import Unknown, open_store
+from mergelake.store import OutcomeUnknown, open_store
 from mergelake.store.cache_dir import CacheDir
 from mergelake.store.cached import CachedStore
 from mergelake.store.reserve import freeing
@@ -174,7 +174,7 @@ def test_a_link_whose_answer_is_not_clear_is_unknown(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(os, "link", timed_out)
     outcome = store.create("k", b"1")
-    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome, OutcomeUnknown)
     assert "timed out" in outcome.reason
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from mergelake.log.conflict import Reject, step
 from mergelake.log.operations import AddParts, CancelVolatile, DropRange, Entry, KillMutation, Mutation, Publish
-from mergelake.merge.select import Slots, merge_bytes_limit, select_merges, select_rested_partition
+from mergelake.merge.select import MergeSlots, merge_bytes_limit, select_merges, select_rested_partition
 from mergelake.merge.volatile import fits_disk
 from mergelake.node.actions import Merge, NodeView, Propose, TableView
 from mergelake.node.candidates import Candidates, Memory
@@ -20,7 +20,7 @@ from tests.helpers.manifests import manifest, schema_with
 from tests.helpers.volatile import MIB, Shared, here
 from tests.helpers.work import bytecodes
 
-SLOTS = Slots(total=8, lower_at_free=6, whole_partition_at_free=3)
+SLOTS = MergeSlots(total=8, lower_at_free=6, whole_partition_at_free=3)
 SIZES = [1, 1000, 50_000, MIB, 3 * MIB, 40 * MIB, 10_000 * MIB]
 PAUSES_MS = [0, 1, 999, 1000, 7_003, 60_000, 900_000, 3_600_000, 40 * 86_400_000]
 SETTINGS = [
@@ -166,7 +166,7 @@ def _table(partitions: int, each: int = 6) -> Shared:
 
 
 def _ticks(shared: Shared, memories: dict[str, Memory], slots: int = 32) -> list:
-    return tick(NodeView("me", shared.now_ms, Slots(total=slots)), [TableView("t", shared.state)], memories)
+    return tick(NodeView("me", shared.now_ms, MergeSlots(total=slots)), [TableView("t", shared.state)], memories)
 
 
 def test_an_idle_tick_looks_at_what_changed_and_at_what_has_become_old_enough() -> None:
@@ -214,7 +214,7 @@ def test_a_tick_that_fills_all_slots_looks_again_only_at_what_it_takes_from() ->
     assert memories["t"].scored == 60
     running = {work.part_ids: work.partition_id for work in started if isinstance(work, Merge)}
     view = replace(TableView("t", shared.state), merging=dict(list(running.items())[:31]))
-    node = NodeView("me", shared.now_ms, Slots(total=32))
+    node = NodeView("me", shared.now_ms, MergeSlots(total=32))
     again = tick(node, [view], memories)
     assert len(again) == 1
     assert isinstance(again[0], (Merge, Propose))

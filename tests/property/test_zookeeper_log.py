@@ -19,7 +19,7 @@ from mergelake.log.backend_zookeeper import ZooKeeperBackend, make_tree
 from mergelake.log.intake import Left, encode_left
 from mergelake.log.operations import DropTable
 from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Lost, Stored, Unknown
+from mergelake.store.protocol import Lost, OutcomeUnknown, Stored
 from tests.helpers.fake_keeper import FakeEnsemble, FakeKeeper
 
 STEPS = 60
@@ -41,11 +41,11 @@ class FaultyBucket:
         def asked(*arguments):
             how = self._fault(name)
             if how == "before" and name == "create":
-                return Unknown("a test")
+                return OutcomeUnknown("a test")
             if how and name != "create":
                 raise UnavailableError("a test")
             outcome = call(*arguments)
-            return Unknown("a test") if how else outcome
+            return OutcomeUnknown("a test") if how else outcome
 
         return asked
 

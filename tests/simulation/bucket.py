@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from mergelake.core.errors import NotFoundError, UnavailableError
 from mergelake.store.keys import check_key, directory_prefix
-from mergelake.store.protocol import Buffer, Counters, Lost, ObjectMeta, PutOutcome, Stored, Unknown
+from mergelake.store.protocol import Buffer, Counters, Lost, ObjectMeta, OutcomeUnknown, PutOutcome, Stored
 from mergelake.store.ranges import truncated
 from mergelake.store.spec import StoreSpec
 from tests.simulation.kernel import EPOCH_MS, Kernel, Process
@@ -233,9 +233,9 @@ class ProcessStore:
                 "create", check_key(key), lambda: self.bucket.create(key, bytes(data), self.process.chance)
             )
         except UnavailableError as problem:
-            return Unknown(str(problem))
+            return OutcomeUnknown(str(problem))
         if result is Fault.CONFLICT:
-            return Unknown("409 ConditionalRequestConflict")
+            return OutcomeUnknown("409 ConditionalRequestConflict")
         if isinstance(result, Fault):
             return Lost()
         return Stored() if result else Lost()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, UnavailableError, error
 from mergelake.format.hashes import file_hash
 from mergelake.merge.plan import MergeSource
-from mergelake.merge.select import Slots
+from mergelake.merge.select import MergeSlots
 from mergelake.node.disk import LocalDisk
 from mergelake.node.plan import Build, Merge, NodeView, Upload, tick
 from mergelake.node.worker import TableWorker
@@ -75,7 +75,7 @@ class PlannedNode(Actor):
         if self.worker is None:
             self.handle = None
             return
-        node = NodeView(self.node, self.process.clock.now_ms(), Slots(total=4), disk=True, cache_bytes=300)
+        node = NodeView(self.node, self.process.clock.now_ms(), MergeSlots(total=4), disk=True, cache_bytes=300)
         views = [view for view in [self.worker.view()] if not view.state.dropped]
         for action in tick(node, views, self.memories):
             self.worker.start(action)

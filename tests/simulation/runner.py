@@ -20,7 +20,7 @@ from unittest import mock
 
 from mergelake.log import checkpoint, contention, encoding, layout, stored_runs
 from mergelake.log.segments import EAGER_BYTES, MADE_MAX
-from mergelake.publish.plan import Cover
+from mergelake.publish.plan import EmptyPart
 from mergelake.table.handle import TableHandle
 from tests.simulation.bugs import BUGS, FIRST
 from tests.simulation.stages import OF_A_STAGE, has_slow_appends, has_small_segments, seeds_of
@@ -161,7 +161,7 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _write_empty(handle: TableHandle, schema: object, cover: Cover) -> None:
+def _write_empty(handle: TableHandle, schema: object, cover: EmptyPart) -> None:
     handle.store.put(f"{handle.directory}/{cover.token}/data.bin", b"[]")
 
 

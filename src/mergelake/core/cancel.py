@@ -1,8 +1,8 @@
 """Cancellation of a statement from another thread: one flag for all its work.
 
-A statement runs under a `Cancel` (`running`). Code in its thread gets it by `current` or calls `check` between pieces
-of work; the object is passed to other threads explicitly. Calls that block outside of Python (ClickHouse, a Spark job)
-register how to stop them (`stopping`).
+A statement runs under a `CancelToken` (`running`). Code in its thread gets it by `current` or calls `check` between
+pieces of work; the object is passed to other threads explicitly. Calls that block outside of Python (ClickHouse, a
+Spark job) register how to stop them (`stopping`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from mergelake.core.errors import error
 
 
-class Cancel:
+class CancelToken:
     """The cancellation flag of a statement, with callbacks that stop blocking calls. Thread-safe."""
 
     def __init__(self) -> None:
@@ -41,9 +41,9 @@ class Cancel:
         if self._flag.is_set():
             raise error("QUERY_WAS_CANCELLED", "Query was cancelled")
 
-    def part(self) -> Cancel:
-        """A `Cancel` for a part of the statement's work, which can be cancelled alone, and is with this one."""
-        child = Cancel()
+    def part(self) -> CancelToken:
+        """A `CancelToken` for a part of the statement's work, which can be cancelled alone, and is with this one."""
+        child = CancelToken()
         with self._lock:
             self._stops.append(child.set)
             late = self._flag.is_set()
@@ -66,11 +66,11 @@ class Cancel:
                 self._stops.remove(stop)
 
 
-_current: ContextVar[Cancel | None] = ContextVar("mergelake_cancel", default=None)
+_current: ContextVar[CancelToken | None] = ContextVar("mergelake_cancel", default=None)
 
 
 @contextmanager
-def running(cancel: Cancel) -> Iterator[None]:
+def running(cancel: CancelToken) -> Iterator[None]:
     """Make `cancel` the current one of this thread."""
     token = _current.set(cancel)
     try:
@@ -79,8 +79,8 @@ def running(cancel: Cancel) -> Iterator[None]:
         _current.reset(token)
 
 
-def current() -> Cancel | None:
-    """The `Cancel` of the statement that this thread runs; None outside of one."""
+def current() -> CancelToken | None:
+    """The `CancelToken` of the statement that this thread runs; None outside of one."""
     return _current.get()
 
 

@@ -16,7 +16,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.expr import casts, date_arithmetic, decimals
 from mergelake.expr.evaluate import Kernel
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal
 
 _UFUNCS = {"plus": np.add, "minus": np.subtract, "multiply": np.multiply}
 
@@ -63,7 +63,7 @@ def _numbers(name: str, args: tuple[Operand, ...]) -> tuple[t.Int | t.Float, ...
     return tuple(number for number in found if number is not None)
 
 
-def _additive(name: str, args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _additive(name: str, args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     kinds = [arg.type for arg in args]
     if name != "multiply" and any(date_arithmetic.is_date(kind) for kind in kinds):
         return date_arithmetic.additive(name, args, environment)
@@ -92,22 +92,22 @@ def _wrapping(ufunc: np.ufunc, result: t.Int | t.Float) -> Kernel:
 
 
 @function("plus", 2)
-def _plus(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _plus(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     return _additive("plus", args, environment)
 
 
 @function("minus", 2)
-def _minus(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _minus(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     return _additive("minus", args, environment)
 
 
 @function("multiply", 2)
-def _multiply(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _multiply(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     return _additive("multiply", args, environment)
 
 
 @function("divide", 2)
-def _divide(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _divide(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     if any(isinstance(arg.type, t.Decimal) for arg in args):
         return decimals.binary("divide", args)
     _numbers("divide", args)
@@ -150,7 +150,7 @@ def _magnitude(data: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 
 @function("intDiv", 2)
-def _int_div(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _int_div(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     a, b = _numbers("intDiv", args)
     signed, floating = _either(a, b)
     result = t.Int(a.bits, signed)
@@ -227,7 +227,7 @@ def _modulo(name: str, *aliases: str, legacy: bool = False) -> None:
     """Register the rest of a division; `legacy` is the one of partition keys, with the older type and C++'s rules."""
 
     @function(name, 2, aliases=aliases)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         a, b = _numbers(name, args)
         if _either(a, b)[1]:
             return Resolved(t.Float(64), float_rest, cost=10)
@@ -249,7 +249,7 @@ _modulo("moduloLegacy", legacy=True)
 
 
 @function("negate", 1)
-def _negate(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _negate(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     if isinstance(args[0].type, t.Decimal):
         return Resolved(args[0].type, np.negative)
     if isinstance(args[0].type, t.Interval):
@@ -264,7 +264,7 @@ def _negate(args: tuple[Operand, ...], environment: Environment) -> Resolved:
 
 
 @function("abs", 1, any_case=True)
-def _abs(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _abs(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     if isinstance(args[0].type, t.Decimal):
         return Resolved(args[0].type, np.abs)
     (a,) = _numbers("abs", args)
@@ -276,7 +276,7 @@ def _abs(args: tuple[Operand, ...], environment: Environment) -> Resolved:
 
 def _is_a(name: str, test: np.ufunc, of_integers: int) -> None:
     @function(name, 1)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         (kind,) = _numbers(name, args)
         if isinstance(kind, t.Float):
             return Resolved(t.UINT8, lambda x: test(x).astype(np.uint8))
@@ -290,7 +290,7 @@ _is_a("isFinite", np.isfinite, 1)
 
 def _bitwise(name: str, ufunc: np.ufunc) -> None:
     @function(name, 2)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         a, b = _numbers(name, args)
         signed, floating = _either(a, b)
         if floating:

@@ -16,15 +16,15 @@ from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
 from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
 from mergelake.expr.cast_functions import cast_node
-from mergelake.expr.evaluate import Context
+from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.membership import convert_member, positions
-from mergelake.expr.registry import Environment, Resolved, illegal, special
+from mergelake.expr.registry import BindingEnvironment, Resolved, illegal, special
 from mergelake.expr.supertype import common_type
 from mergelake.expr.values import Vec, constant_vec, from_arrow, to_arrow
 
 
 @special("tuple", 0, 1 << 20)
-def _tuple(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _tuple(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     kinds = tuple(arg.type.inner if isinstance(arg.type, t.LowCardinality) else arg.type for arg in args)
     result = t.Tuple(kinds)
     if all(isinstance(arg, BoundLiteral) for arg in args):
@@ -32,7 +32,7 @@ def _tuple(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
         return Resolved(result, node=BoundLiteral(values, result))
     fields = list(storage_type(result))
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         columns = [to_arrow(ctx.eval(arg), kind, ctx.rows) for arg, kind in zip(args, kinds, strict=True)]
         return Vec(pa.StructArray.from_arrays(columns, fields=fields))
 
@@ -40,7 +40,7 @@ def _tuple(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
 
 
 @special("tupleElement", 2)
-def _tuple_element(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _tuple_element(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     whole, index = args
     kind = t.inner_type(whole.type)
     if not isinstance(kind, t.Tuple) or not isinstance(index, BoundLiteral):
@@ -63,7 +63,7 @@ def _tuple_element(args: tuple[BoundNode, ...], environment: Environment) -> Res
 
 
 @special("array", 0, 1 << 20)
-def _array(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _array(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     inner = common_type([arg.type for arg in args])
     result = t.Array(inner)
     nodes = tuple(cast_node(arg, inner, environment) for arg in args)
@@ -72,7 +72,7 @@ def _array(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
         return Resolved(result, node=BoundLiteral(values, result))
     target = storage_type(result)
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         columns = [to_arrow(ctx.eval(node), inner, ctx.rows) for node in nodes]
         order = np.arange(len(nodes) * ctx.rows).reshape(len(nodes), ctx.rows).T.ravel()
         items = pa.concat_arrays(columns).take(pa.array(order))
@@ -89,7 +89,7 @@ def offsets_of(data: pa.Array) -> npt.NDArray[np.int64]:
 
 
 @special("arrayElement", 2)
-def _array_element(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _array_element(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     whole, index = args
     kind = t.inner_type(whole.type)
     if isinstance(kind, t.Map):
@@ -100,7 +100,7 @@ def _array_element(args: tuple[BoundNode, ...], environment: Environment) -> Res
         raise error("ZERO_ARRAY_OR_TUPLE_INDEX", "Array indices are 1-based")
     inner = kind.inner
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         lists = ctx.eval(whole).broadcast(ctx.rows)
         at = ctx.eval(index).broadcast(ctx.rows).data.astype(np.int64)
         offsets = offsets_of(lists.data)
@@ -153,7 +153,7 @@ def _map_element(whole: BoundNode, kind: t.Map, key: BoundNode) -> Resolved:
     wanted = convert_member(key.value, key.type, kind.key)
     find = positions([wanted], t.inner_type(kind.key)) if wanted is not None else None
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         lists = ctx.eval(whole).broadcast(ctx.rows).data
         offsets = offsets_of(lists)
         keys, values = lists.values.field(0), lists.values.field(1)
@@ -168,7 +168,7 @@ def _map_element(whole: BoundNode, kind: t.Map, key: BoundNode) -> Resolved:
 
 
 @special("has", 2)
-def _has(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _has(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     lists, member = args
     kind = t.inner_type(lists.type)
     if not isinstance(kind, t.Array):
@@ -190,7 +190,7 @@ def _has_several(name: str, join: str) -> None:
     """`hasAny` and `hasAll` of a constant array: several times `has`."""
 
     @special(name, 2)
-    def rule(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
         lists, members = args
         kind = t.inner_type(members.type)
         if not isinstance(t.inner_type(lists.type), t.Array) or not isinstance(kind, t.Array):
@@ -207,10 +207,10 @@ _has_several("hasAny", "or")
 _has_several("hasAll", "and")
 
 
-def _has_run(lists: BoundNode, inner: t.DataType, wanted: object) -> Callable[[Context], Vec]:
+def _has_run(lists: BoundNode, inner: t.DataType, wanted: object) -> Callable[[EvaluationContext], Vec]:
     find = positions([wanted], t.inner_type(inner))
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         data = ctx.eval(lists).broadcast(ctx.rows).data
         items = from_arrow(data.values, inner).decoded()
         if wanted is None:
@@ -228,14 +228,14 @@ def _has_run(lists: BoundNode, inner: t.DataType, wanted: object) -> Callable[[C
 
 def _map_part(name: str, part: int) -> None:
     @special(name, 1)
-    def rule(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
         kind = t.inner_type(args[0].type)
         if not isinstance(kind, t.Map):
             raise illegal(name, args[0].type)
         inner = (kind.key, kind.value)[part]
         target = storage_type(t.Array(inner))
 
-        def run(ctx: Context) -> Vec:
+        def run(ctx: EvaluationContext) -> Vec:
             data = ctx.eval(args[0]).data
             offsets = pa.array(offsets_of(data), pa.int32())
             return Vec(pa.ListArray.from_arrays(offsets, data.values.field(part), type=target))
@@ -248,6 +248,6 @@ _map_part("mapValues", 1)
 
 
 @special("mapContains", 2)
-def _map_contains(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _map_contains(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     keys = environment.call("mapKeys", (args[0],))
     return Resolved(t.UINT8, node=environment.call("has", (keys, args[1])))

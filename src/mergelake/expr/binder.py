@@ -10,7 +10,7 @@ from mergelake.core.errors import error, there_are
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
 from mergelake.expr.evaluate import evaluate_constant, propagating
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
-from mergelake.expr.registry import Environment, Operand, Seed, find_function
+from mergelake.expr.registry import BindingEnvironment, Operand, Seed, find_function
 from mergelake.expr.subcolumns import find_subcolumn
 
 _NULL = t.Nullable(t.Nothing())
@@ -29,7 +29,7 @@ def bind(
 class _Binder:
     def __init__(self, columns: Mapping[str, t.DataType], now_ms: int | None, seed: Seed | None) -> None:
         self._columns = columns
-        self._environment = Environment(self.call, now_ms, seed)
+        self._environment = BindingEnvironment(self.call, now_ms, seed)
 
     def bind(self, node: SyntaxNode) -> BoundNode:
         match node:

@@ -15,7 +15,7 @@ from mergelake.core import types as t
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
 
 if TYPE_CHECKING:
-    from mergelake.expr.evaluate import Context
+    from mergelake.expr.evaluate import EvaluationContext
     from mergelake.expr.values import Vec
 
 
@@ -48,7 +48,7 @@ class BoundCall:
     function: str
     args: tuple[BoundNode, ...]
     type: t.DataType
-    run: Callable[[Context], Vec] = field(compare=False, repr=False)
+    run: Callable[[EvaluationContext], Vec] = field(compare=False, repr=False)
     """Evaluates the call on a block; made by `bind`."""
     can_raise: bool = field(default=False, compare=False, repr=False)
     """Whether a row's value can make it raise (division by zero, text that does not parse), arguments included."""

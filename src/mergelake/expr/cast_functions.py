@@ -15,12 +15,12 @@ from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
 from mergelake.expr import casts
 from mergelake.expr.bound import BoundLiteral, BoundNode
-from mergelake.expr.evaluate import Context
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal, special
+from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal, special
 from mergelake.expr.values import Data, Vec, constant_vec, data_from_arrow
 
 
-def cast_node(node: BoundNode, target: t.DataType, environment: Environment) -> BoundNode:
+def cast_node(node: BoundNode, target: t.DataType, environment: BindingEnvironment) -> BoundNode:
     """`node` as `target`: itself if it is one already."""
     if node.type == target:
         return node
@@ -28,7 +28,7 @@ def cast_node(node: BoundNode, target: t.DataType, environment: Environment) -> 
 
 
 @special("CAST", 2, any_case=True, aliases=("_CAST",))
-def _cast(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _cast(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     value, name = args
     if not isinstance(name, BoundLiteral) or not isinstance(name.value, bytes):
         raise illegal("CAST", value.type, name.type)
@@ -40,7 +40,7 @@ def _cast(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
     strict = t.is_nullable(value.type) and not t.is_nullable(target)
     raising = casts.can_raise(source_plain, target_plain)
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         vec = ctx.eval(value)
         if raising or strict:
             vec = vec.decoded()
@@ -111,7 +111,7 @@ def _target_of(name: str, base: t.DataType, args: tuple[Operand, ...]) -> tuple[
 
 def _register(name: str, base: t.DataType, most: int, aliases: tuple[str, ...] = ()) -> None:
     @function(name, 1, most, aliases=aliases)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         target, source = _target_of(name, base, args)
         kernel = casts.kernel(source, target)
         return Resolved(target, lambda x, *rest: kernel(x), can_raise=casts.can_raise(source, target), cost=20)
@@ -125,7 +125,7 @@ def _register_tolerant(name: str, base: t.DataType, most: int) -> None:
     for suffix in ("OrNull", "OrZero"):
 
         @special(name + suffix, 1, most)
-        def rule(args: tuple[BoundNode, ...], environment: Environment, suffix: str = suffix) -> Resolved:
+        def rule(args: tuple[BoundNode, ...], environment: BindingEnvironment, suffix: str = suffix) -> Resolved:
             operands = tuple(Operand(t.inner_type(arg.type), arg) for arg in args)
             if isinstance(operands[0].type, t.Nothing):
                 return Resolved(args[0].type, node=args[0])
@@ -137,8 +137,10 @@ def _register_tolerant(name: str, base: t.DataType, most: int) -> None:
             return Resolved(result, run=_tolerant(args[0], source, target, null=suffix == "OrNull"), cost=20)
 
 
-def _tolerant(arg: BoundNode, source: t.DataType, target: t.DataType, *, null: bool) -> Callable[[Context], Vec]:
-    def run(ctx: Context) -> Vec:
+def _tolerant(
+    arg: BoundNode, source: t.DataType, target: t.DataType, *, null: bool
+) -> Callable[[EvaluationContext], Vec]:
+    def run(ctx: EvaluationContext) -> Vec:
         vec = ctx.eval(arg)
         texts = vec.data
         if isinstance(source, t.FixedString):  # padding is no part of a Decimal, and ends any other value
@@ -183,7 +185,7 @@ for _bits, _digits in ((32, 9), (64, 18), (128, 38), (256, 76)):
 
 
 @function("toFixedString", 2)
-def _to_fixed_string(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _to_fixed_string(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     length = args[1].value
     if not isinstance(length, int) or not isinstance(args[0].type, (t.String, t.FixedString)):
         raise illegal("toFixedString", *(arg.type for arg in args))
@@ -200,7 +202,7 @@ def _to_fixed_string(args: tuple[Operand, ...], environment: Environment) -> Res
 
 def _interval(unit: str) -> None:
     @function(f"toInterval{unit}", 1)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         if not isinstance(args[0].type, (t.Int, t.Float, t.Bool)):
             raise illegal(f"toInterval{unit}", args[0].type)
         return Resolved(t.Interval(unit), casts.kernel(args[0].type, t.Int(64, signed=True)))

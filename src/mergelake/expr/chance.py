@@ -16,7 +16,7 @@ import numpy.typing as npt
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.expr.bound import BoundNode
-from mergelake.expr.registry import Environment, Resolved, special
+from mergelake.expr.registry import BindingEnvironment, Resolved, special
 from mergelake.expr.values import UUID_DATA
 
 Draw = Callable[[np.random.Generator, int], npt.NDArray[Any]]
@@ -41,7 +41,7 @@ def _random(
     name: str, result: t.DataType, draw: Draw, aliases: tuple[str, ...] = (), *, any_case: bool = False
 ) -> None:
     @special(name, 0, 1, aliases=aliases, any_case=any_case)
-    def rule(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
         if environment.seed is None:
             raise error(
                 "BAD_ARGUMENTS",

@@ -21,7 +21,7 @@ from mergelake.expr.bound import BoundLiteral, BoundNode
 from mergelake.expr.decimals import scale_of, to_float
 from mergelake.expr.evaluate import Kernel
 from mergelake.expr.nodes import Literal
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal
 from mergelake.expr.supertype import common_type
 from mergelake.expr.values import mask_array, python_value
 
@@ -71,8 +71,8 @@ def parse_literal(node: BoundNode, target: t.DataType) -> BoundLiteral:
     return BoundLiteral(python_value(parsed[0], target), target)
 
 
-def _rule(name: str) -> Callable[[tuple[Operand, ...], Environment], Resolved]:
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _rule(name: str) -> Callable[[tuple[Operand, ...], BindingEnvironment], Resolved]:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         left, right = args
         if isinstance(left.type, t.Tuple) and isinstance(right.type, t.Tuple):
             return Resolved(_RESULT, node=_tuples(name, left, right, environment))
@@ -253,7 +253,7 @@ def _fits(data: npt.NDArray[Any], factor: int) -> bool:
     return bool(int(data.max()) < limit and int(data.min()) > -limit)
 
 
-def _tuples(name: str, left: Operand, right: Operand, environment: Environment) -> BoundNode:
+def _tuples(name: str, left: Operand, right: Operand, environment: BindingEnvironment) -> BoundNode:
     """Tuples compare element by element, the first that differs decides."""
     if not (isinstance(left.type, t.Tuple) and isinstance(right.type, t.Tuple)):
         raise illegal(name, left.type, right.type)

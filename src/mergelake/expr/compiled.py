@@ -12,7 +12,7 @@ from mergelake.core.errors import error
 from mergelake.core.types import DataType
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
-from mergelake.expr.evaluate import Context
+from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.parser import parse
 from mergelake.expr.registry import Seed
 from mergelake.expr.values import to_arrow
@@ -47,12 +47,12 @@ class Compiled:
 
     def evaluate(self, block: pa.RecordBatch | pa.Table) -> pa.Array:
         """The value for each row of `block` (columns in storage form), itself in the storage form of `type`."""
-        context = Context.of_block(block, self._schema)
+        context = EvaluationContext.of_block(block, self._schema)
         return to_arrow(context.eval(self.node), self.type, block.num_rows)
 
     def mask(self, block: pa.RecordBatch | pa.Table) -> npt.NDArray[np.bool_]:
         """As a condition: one flag for each row, false where the value is zero or NULL."""
-        return Context.of_block(block, self._schema).mask(self.node)
+        return EvaluationContext.of_block(block, self._schema).mask(self.node)
 
 
 def compile_expression(

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from mergelake.core import types as t
 from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
 from mergelake.expr.cast_functions import cast_node
-from mergelake.expr.evaluate import Context
-from mergelake.expr.registry import Environment, Resolved, illegal, special
+from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.registry import BindingEnvironment, Resolved, illegal, special
 from mergelake.expr.supertype import common_type
 from mergelake.expr.values import Data, Vec
 
@@ -43,7 +43,7 @@ def concat(first: Data, second: Data) -> Data:
     return pa.concat_arrays([first, second])
 
 
-def _choose(ctx: Context, mask: npt.NDArray[np.bool_], yes: BoundNode, no: BoundNode) -> Vec:
+def _choose(ctx: EvaluationContext, mask: npt.NDArray[np.bool_], yes: BoundNode, no: BoundNode) -> Vec:
     if mask.all():
         return ctx.eval(yes).broadcast(ctx.rows)
     if not mask.any():
@@ -51,7 +51,7 @@ def _choose(ctx: Context, mask: npt.NDArray[np.bool_], yes: BoundNode, no: Bound
     return merge(mask, _on_rows(ctx, yes, mask), _on_rows(ctx, no, ~mask))
 
 
-def _on_rows(ctx: Context, node: BoundNode, mask: npt.NDArray[np.bool_]) -> Vec:
+def _on_rows(ctx: EvaluationContext, node: BoundNode, mask: npt.NDArray[np.bool_]) -> Vec:
     keep = np.flatnonzero(mask)
     if isinstance(node, BoundCall) and (node.can_raise or node.cost * (len(mask) - len(keep)) > 4 * len(keep)):
         return ctx.narrowed(keep).eval(node)
@@ -65,7 +65,7 @@ def _condition(name: str, node: BoundNode) -> None:
 
 
 @special("if", 3, any_case=True)
-def _if(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _if(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     condition, yes, no = args
     _condition("if", condition)
     result = common_type([yes.type, no.type])
@@ -73,14 +73,14 @@ def _if(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
         return Resolved(result, node=cast_node(yes if condition.value else no, result, environment))
     yes, no = cast_node(yes, result, environment), cast_node(no, result, environment)
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         return _choose(ctx, np.asarray(ctx.mask(condition)), yes, no)
 
     return Resolved(result, run=run, cost=10, args=(condition, yes, no))
 
 
 @special("multiIf", 3, 1 << 20, any_case=True, aliases=("caseWithoutExpression",))
-def _multi_if(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _multi_if(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     if len(args) % 2 == 0:
         raise illegal("multiIf", *(arg.type for arg in args))
     branches = [*args[1::2], args[-1]]
@@ -92,12 +92,12 @@ def _multi_if(args: tuple[BoundNode, ...], environment: Environment) -> Resolved
 
 
 @special("isNull", 1, any_case=True)
-def _is_null(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _is_null(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     return _null_test(args[0], null=True)
 
 
 @special("isNotNull", 1, any_case=True)
-def _is_not_null(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _is_not_null(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     return _null_test(args[0], null=False)
 
 
@@ -105,7 +105,7 @@ def _null_test(arg: BoundNode, *, null: bool) -> Resolved:
     if not t.is_nullable(arg.type):
         return Resolved(t.UINT8, node=BoundLiteral(int(not null), t.UINT8))
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         vec = ctx.eval(arg)
         if vec.valid is None:
             return Vec(np.full(1, not null))
@@ -115,12 +115,12 @@ def _null_test(arg: BoundNode, *, null: bool) -> Resolved:
 
 
 @special("assumeNotNull", 1, any_case=True)
-def _assume_not_null(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _assume_not_null(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     if not t.is_nullable(args[0].type):
         return Resolved(args[0].type, node=args[0])
     plain = t.inner_type(args[0].type)
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         found = ctx.eval(args[0])
         data = found.data if found.valid is None else _with_defaults(found.data, found.valid)
         return Vec(data, None, found.codes)
@@ -143,12 +143,12 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 @special("toNullable", 1, any_case=True)
-def _to_nullable(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _to_nullable(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     return Resolved(t.Nullable(t.inner_type(args[0].type)), run=lambda ctx: ctx.eval(args[0]))
 
 
 @special("ifNull", 2, any_case=True)
-def _if_null(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _if_null(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     value, other = args
     if isinstance(value, BoundLiteral) and value.value is None:
         return Resolved(other.type, node=other)
@@ -159,7 +159,7 @@ def _if_null(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
     value = cast_node(value, target, environment)
     other = cast_node(other, result, environment)
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         vec = ctx.eval(value)
         if vec.valid is None or bool(vec.valid.all()):
             return Vec(vec.data, None, vec.codes)
@@ -172,7 +172,7 @@ def _if_null(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
 
 
 @special("coalesce", 1, 1 << 20, any_case=True)
-def _coalesce(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _coalesce(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     kept = [arg for arg in args if not (isinstance(arg, BoundLiteral) and arg.value is None)]
     for i, arg in enumerate(kept):
         if not t.is_nullable(arg.type):
@@ -188,6 +188,6 @@ def _coalesce(args: tuple[BoundNode, ...], environment: Environment) -> Resolved
 
 
 @special("nullIf", 2, any_case=True)
-def _null_if(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _null_if(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     same = environment.call("equals", args)
     return Resolved(args[0].type, node=environment.call("if", (same, _NULL, args[0])))

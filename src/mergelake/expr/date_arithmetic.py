@@ -14,7 +14,7 @@ from mergelake.expr import casts
 from mergelake.expr.bound import BoundLiteral
 from mergelake.expr.date_parts import DATES, TIMES, civil, days_of, local_days
 from mergelake.expr.evaluate import Kernel
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal
 
 _DAY = 86400
 _SECONDS = {"Second": 1, "Minute": 60, "Hour": 3600}
@@ -28,7 +28,7 @@ def is_date(kind: t.DataType) -> bool:
     return isinstance(kind, (*DATES, *TIMES, t.Interval))
 
 
-def additive(name: str, args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def additive(name: str, args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     """The rule of plus and minus where a side is a date, a time or an interval."""
     left, right = args[0].type, args[1].type
     if name == "plus" and not isinstance(left, (*DATES, *TIMES)) and isinstance(right, (*DATES, *TIMES)):
@@ -140,7 +140,7 @@ def _shift_function(verb: str, unit: str) -> None:
     name = f"{verb}{unit}s"
 
     @function(name, 2)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         count = environment.call(f"toInterval{unit}", (args[1].node,))
         operator = "plus" if verb == "add" else "minus"
         return Resolved(args[0].type, node=environment.call(operator, (args[0].node, count)))
@@ -152,7 +152,7 @@ for _unit in (*_SECONDS, *_DAYS, *_MONTHS):
 
 
 @function("dateDiff", 3, 4, aliases=("date_diff", "timestampDiff"))
-def _date_diff(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _date_diff(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     unit = args[0].value
     kinds = args[1].type, args[2].type
     if not isinstance(unit, bytes) or not all(isinstance(kind, (*DATES, *TIMES)) for kind in kinds):
@@ -202,7 +202,7 @@ def _counter(kind: Any, unit: str, name: str) -> Kernel:
 
 
 @function("now", 0, 1, any_case=True)
-def _now(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _now(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     if args and not isinstance(args[0].value, bytes):
         raise illegal("now", args[0].type)
     name = args[0].value.decode() if args else ""
@@ -212,7 +212,7 @@ def _now(args: tuple[Operand, ...], environment: Environment) -> Resolved:
 
 
 @function("now64", 0, 2, any_case=True)
-def _now64(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _now64(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     if args and (not isinstance(args[0].type, t.Int) or not args[0].is_constant):
         raise illegal("now64", args[0].type)
     precision = int(args[0].value) if args else 3
@@ -228,16 +228,16 @@ def _now64(args: tuple[Operand, ...], environment: Environment) -> Resolved:
 
 
 @function("today", 0, any_case=True, aliases=("current_date", "curdate"))
-def _today(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _today(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     return Resolved(t.Date(), node=BoundLiteral(_clock(environment, "today") // 86_400_000, t.Date()))
 
 
 @function("yesterday", 0)
-def _yesterday(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _yesterday(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     return Resolved(t.Date(), node=BoundLiteral(_clock(environment, "yesterday") // 86_400_000 - 1, t.Date()))
 
 
-def _clock(environment: Environment, name: str) -> int:
+def _clock(environment: BindingEnvironment, name: str) -> int:
     if environment.now_ms is None:
         raise error(
             "BAD_ARGUMENTS",

@@ -33,7 +33,7 @@ from mergelake.expr.date_parts import (
     monday,
     start_of_year,
 )
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal
 
 Numbers = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -48,7 +48,7 @@ _CALENDAR = (-719528 * _DAY, 2932897 * _DAY - 1)
 _OFFSETS_MAX = (1 << 31) - 1
 
 
-class Piece(NamedTuple):
+class FormatPiece(NamedTuple):
     """Bytes of all rows, `(rows, width)`, and which of them count; None where all do."""
 
     data: Bytes
@@ -80,39 +80,39 @@ class Times:
         return np.asarray((self.days.astype(np.int64) + 3) % 7)
 
 
-def _two(numbers: Numbers) -> Piece:
-    return Piece(_TWO[np.asarray(numbers, np.int64) % 100])
+def _two(numbers: Numbers) -> FormatPiece:
+    return FormatPiece(_TWO[np.asarray(numbers, np.int64) % 100])
 
 
-def _digit(numbers: Numbers) -> Piece:
-    return Piece((np.asarray(numbers, np.int64) + ord("0")).astype(np.uint8)[:, None])
+def _digit(numbers: Numbers) -> FormatPiece:
+    return FormatPiece((np.asarray(numbers, np.int64) + ord("0")).astype(np.uint8)[:, None])
 
 
-def _many(numbers: Numbers, digits: int) -> Piece:
+def _many(numbers: Numbers, digits: int) -> FormatPiece:
     """Decimal digits with leading zeros; `digits` is even."""
     wide = np.asarray(numbers, np.int64)
     pairs = [_TWO[wide // 100**at % 100] for at in reversed(range(digits // 2))]
-    return Piece(np.concatenate(pairs, axis=1))
+    return FormatPiece(np.concatenate(pairs, axis=1))
 
 
-def _three(numbers: Numbers) -> Piece:
-    return Piece(_many(numbers, 4).data[:, 1:])
+def _three(numbers: Numbers) -> FormatPiece:
+    return FormatPiece(_many(numbers, 4).data[:, 1:])
 
 
-def _unpadded(numbers: Numbers) -> Piece:
+def _unpadded(numbers: Numbers) -> FormatPiece:
     data = _TWO[np.asarray(numbers, np.int64)]
     counts = np.ones(data.shape, np.bool_)
     counts[:, 0] = data[:, 0] != ord("0")
-    return Piece(data, counts)
+    return FormatPiece(data, counts)
 
 
-def _names(names: Sequence[str]) -> Callable[[Numbers], Piece]:
+def _names(names: Sequence[str]) -> Callable[[Numbers], FormatPiece]:
     width = max(map(len, names))
     table = np.array([list(name.ljust(width, "\0").encode()) for name in names], np.uint8)
     used = table != 0
     if used.all():
-        return lambda at: Piece(table[at])
-    return lambda at: Piece(table[at], used[at])
+        return lambda at: FormatPiece(table[at])
+    return lambda at: FormatPiece(table[at], used[at])
 
 
 _month_name, _month_short = _names(_MONTHS), _names([name[:3] for name in _MONTHS])
@@ -120,18 +120,18 @@ _weekday_name, _weekday_short = _names(_WEEKDAYS), _names([name[:3] for name in 
 _half = _names(("AM", "PM"))
 
 
-def _iso_week(times: Times) -> Piece:
+def _iso_week(times: Times) -> FormatPiece:
     thursday = np.asarray(monday(times.days) + 3, np.int64)
     return _two((thursday - start_of_year(thursday)) // 7 + 1)
 
 
-def _zone_offset(times: Times) -> Piece:
+def _zone_offset(times: Times) -> FormatPiece:
     sign = np.where(times.offset < 0, ord("-"), ord("+")).astype(np.uint8)[:, None]
     minutes = np.abs(times.offset) // 60
-    return Piece(np.concatenate([sign, _two(minutes // 60).data, _two(minutes % 60).data], axis=1))
+    return FormatPiece(np.concatenate([sign, _two(minutes // 60).data, _two(minutes % 60).data], axis=1))
 
 
-SPECIFIERS: Mapping[str, Callable[[Times], Piece]] = {
+SPECIFIERS: Mapping[str, Callable[[Times], FormatPiece]] = {
     "a": lambda x: _weekday_short(x.weekday),
     "b": lambda x: _month_short(x.date[1] - 1),
     "c": lambda x: _two(x.date[1]),
@@ -210,7 +210,7 @@ def parse_format(text: bytes) -> tuple[bytes | str, ...]:
     return (*out, plain) if plain else tuple(out)
 
 
-def joined(pieces: Sequence[Piece], rows: int) -> pa.Array:
+def joined(pieces: Sequence[FormatPiece], rows: int) -> pa.Array:
     """The pieces side by side as a binary array; a piece of one row is that of all rows."""
     width = sum(piece.data.shape[1] for piece in pieces)
     data = np.empty((rows, width), np.uint8)
@@ -252,7 +252,7 @@ def _times(kind: t.DataType, local: Zone) -> Callable[[Numbers], Times]:
 
 
 @function("formatDateTime", 2, 3, aliases=("DATE_FORMAT",))
-def _format_date_time(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _format_date_time(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     kind = args[0].type
     if not isinstance(kind, (*DATES, *TIMES)) or not isinstance(args[1].type, t.String):
         raise illegal("formatDateTime", *(arg.type for arg in args))
@@ -269,7 +269,9 @@ def _format_date_time(args: tuple[Operand, ...], environment: Environment) -> Re
     def kernel(data: Numbers, *_: Any) -> pa.Array:
         times = apart(data)
         made = [
-            Piece(np.frombuffer(piece, np.uint8)[None, :]) if isinstance(piece, bytes) else SPECIFIERS[piece](times)
+            FormatPiece(np.frombuffer(piece, np.uint8)[None, :])
+            if isinstance(piece, bytes)
+            else SPECIFIERS[piece](times)
             for piece in pieces
         ]
         return joined(made, len(data))
@@ -278,7 +280,7 @@ def _format_date_time(args: tuple[Operand, ...], environment: Environment) -> Re
 
 
 @function("monthName", 1, any_case=True)
-def _month_name_of(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _month_name_of(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     kind = args[0].type
     if not isinstance(kind, (t.Date, *TIMES)):
         raise illegal("monthName", kind)

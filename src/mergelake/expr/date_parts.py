@@ -19,7 +19,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.expr.casts import midnight_in_range
 from mergelake.expr.evaluate import Kernel
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal
 
 Days = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]
@@ -97,7 +97,7 @@ def _part(name: str, result: t.DataType, of_days: Callable[[Numbers], Numbers], 
     dtype = np.dtype(f"u{result.bits // 8}") if isinstance(result, t.Int) else np.dtype("u2")
 
     @function(name, 1, 2, aliases=aliases)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         if not isinstance(args[0].type, (*DATES, *TIMES)):
             raise illegal(name, *(arg.type for arg in args))
         days = local_days(args[0].type, any_zone(name, args, 1))
@@ -108,7 +108,7 @@ def _clock_part(
     name: str, result: t.DataType, of_seconds: Callable[[Numbers], Numbers], aliases: tuple[str, ...]
 ) -> None:
     @function(name, 1, 2, aliases=aliases)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         if not isinstance(args[0].type, TIMES):
             raise illegal(name, *(arg.type for arg in args))
         seconds = local_seconds(args[0].type, zone_name(name, args, 1))
@@ -213,7 +213,7 @@ def day_of_year(kind: t.DataType) -> Callable[[Numbers], Numbers]:
 
 
 @function("toDayOfYear", 1, 2, aliases=("DAYOFYEAR",))
-def _day_of_year(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _day_of_year(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     kind = args[0].type
     if not isinstance(kind, (*DATES, *TIMES)):
         raise illegal("toDayOfYear", *(arg.type for arg in args))
@@ -222,7 +222,7 @@ def _day_of_year(args: tuple[Operand, ...], environment: Environment) -> Resolve
 
 
 @function("toDayOfWeek", 1, 3, aliases=("DAYOFWEEK",))
-def _day_of_week(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _day_of_week(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     if not isinstance(args[0].type, (*DATES, *TIMES)):
         raise illegal("toDayOfWeek", *(arg.type for arg in args))
     mode = args[1].value if len(args) > 1 else 0
@@ -238,7 +238,7 @@ def _day_of_week(args: tuple[Operand, ...], environment: Environment) -> Resolve
 
 
 @function("toYYYYMMDDhhmmss", 1, 2)
-def _yyyymmddhhmmss(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _yyyymmddhhmmss(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     if not isinstance(args[0].type, (*DATES, *TIMES)):
         raise illegal("toYYYYMMDDhhmmss", *(arg.type for arg in args))
     name = zone_name("toYYYYMMDDhhmmss", args, 1)
@@ -264,7 +264,7 @@ def to_date(days: Numbers) -> Numbers:
 
 def _start(name: str, of_days: Callable[[Numbers], Numbers]) -> None:
     @function(name, 1, 2)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         if not isinstance(args[0].type, (*DATES, *TIMES)):
             raise illegal(name, *(arg.type for arg in args))
         days = local_days(args[0].type, zone_name(name, args, 1))
@@ -279,7 +279,7 @@ _start("toLastDayOfMonth", _last_day)
 
 
 @function("toStartOfWeek", 1, 3)
-def _start_of_week(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _start_of_week(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     if not isinstance(args[0].type, (*DATES, *TIMES)):
         raise illegal("toStartOfWeek", *(arg.type for arg in args))
     mode = args[1].value if len(args) > 1 else 0
@@ -291,7 +291,7 @@ def _start_of_week(args: tuple[Operand, ...], environment: Environment) -> Resol
 
 
 @function("toStartOfDay", 1, 2)
-def _start_of_day(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _start_of_day(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     kind = args[0].type
     if not isinstance(kind, (*DATES, *TIMES)):
         raise illegal("toStartOfDay", *(arg.type for arg in args))
@@ -327,7 +327,7 @@ def start_of_seconds(step: int, name: str) -> Kernel:
 
 def _start_of_clock(name: str, step: int) -> None:
     @function(name, 1, 2)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         kind = args[0].type
         if not isinstance(kind, TIMES):
             raise illegal(name, *(arg.type for arg in args))
@@ -348,7 +348,7 @@ _start_of_clock("toStartOfMinute", 60)
 
 
 @function("toUnixTimestamp", 1, 2)
-def _to_unix_timestamp(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _to_unix_timestamp(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     kind = args[0].type
     if isinstance(kind, (t.String, t.FixedString)):
         chosen = args[1:2]
@@ -371,7 +371,7 @@ def _stamp_of(seconds: Numbers) -> Numbers:
 
 def _unix64(name: str, digits: int) -> None:
     @function(name, 1)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         kind = args[0].type
         if not isinstance(kind, t.DateTime64):
             raise illegal(name, kind)
@@ -385,7 +385,7 @@ for _name, _digits in (("toUnixTimestamp64Second", 0), ("toUnixTimestamp64Milli"
 
 
 @function("toTimeZone", 2, aliases=("toTimezone",))
-def _to_time_zone(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _to_time_zone(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     kind, name = args[0].type, zone_name("toTimeZone", args, 1)
     zone(name)
     if isinstance(kind, t.DateTime64):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.expr.arithmetic import as_int, float_rest, refuse_division, rest, wrap
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal
 
 
 def _integers(name: str, args: tuple[Operand, ...]) -> tuple[t.Int, t.Int]:
@@ -22,7 +22,7 @@ def _integers(name: str, args: tuple[Operand, ...]) -> tuple[t.Int, t.Int]:
 
 def _common(name: str, ufunc: np.ufunc) -> None:
     @function(name, 2)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         a, b = _integers(name, args)
         if max(a.bits, b.bits) > 64:
             raise error("NOT_IMPLEMENTED", f"{name} of integers of more than 64 bits is not supported")
@@ -49,7 +49,7 @@ _common("lcm", np.lcm)
 
 
 @function("positiveModulo", 2, aliases=("positive_modulo", "pmod"))
-def _positive_modulo(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _positive_modulo(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     a, b = (as_int(arg.type) for arg in args)
     if a is None or b is None:
         raise illegal("positiveModulo", *(arg.type for arg in args))

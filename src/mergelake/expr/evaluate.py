@@ -14,14 +14,14 @@ from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
 from mergelake.expr.values import Data, Vec, constant_vec, from_arrow, mask_array, storage_value, take
 
 
-class Context:
+class EvaluationContext:
     """The rows that an evaluation looks at: a block, or some of its rows."""
 
     def __init__(
         self,
         rows: int,
         load: Callable[[str], Vec],
-        all_rows: tuple[Context, npt.NDArray[np.int64]] | None = None,
+        all_rows: tuple[EvaluationContext, npt.NDArray[np.int64]] | None = None,
     ) -> None:
         """`all_rows`: the rows that these were taken from, and where they are there."""
         self.rows = rows
@@ -32,7 +32,7 @@ class Context:
         self._drawn: dict[str, Vec] = {}
 
     @staticmethod
-    def of_block(block: pa.RecordBatch | pa.Table, columns: Mapping[str, t.DataType]) -> Context:
+    def of_block(block: pa.RecordBatch | pa.Table, columns: Mapping[str, t.DataType]) -> EvaluationContext:
         """All rows of `block`, whose columns are in storage form."""
 
         def load(name: str) -> Vec:
@@ -41,7 +41,7 @@ class Context:
                 raise error("NOT_FOUND_COLUMN_IN_BLOCK", f"Not found column {name} in block")
             return from_arrow(block.column(at), columns[name])
 
-        return Context(block.num_rows, load)
+        return EvaluationContext(block.num_rows, load)
 
     def column(self, name: str) -> Vec:
         """The column called `name`."""
@@ -49,9 +49,9 @@ class Context:
             self._loaded[name] = self._load(name)
         return self._loaded[name]
 
-    def narrowed(self, keep: npt.NDArray[np.int64]) -> Context:
+    def narrowed(self, keep: npt.NDArray[np.int64]) -> EvaluationContext:
         """Only the rows at positions `keep`; columns are gathered when first asked for."""
-        return Context(len(keep), lambda name: self.column(name).filter(keep), (self, keep))
+        return EvaluationContext(len(keep), lambda name: self.column(name).filter(keep), (self, keep))
 
     def drawn(self, name: str, draw: Callable[[int], Data]) -> Vec:
         """Random values called `name`: drawn once for all rows, so that each row has one wherever it is looked at."""
@@ -95,7 +95,7 @@ Kernel = Callable[..., Data]
 """Plain data in, plain data out; lengths are equal or 1."""
 
 
-def propagating(kernel: Kernel, args: tuple[BoundNode, ...], *, can_raise: bool) -> Callable[[Context], Vec]:
+def propagating(kernel: Kernel, args: tuple[BoundNode, ...], *, can_raise: bool) -> Callable[[EvaluationContext], Vec]:
     """Run `kernel` the way most functions work: NULL in, NULL out; a single dictionary is computed on as such.
 
     Where values can raise, only rows that are there and not NULL are looked at.
@@ -103,13 +103,13 @@ def propagating(kernel: Kernel, args: tuple[BoundNode, ...], *, can_raise: bool)
     if len(args) == 1 and not can_raise:
         only = args[0]
 
-        def run_one(ctx: Context) -> Vec:
+        def run_one(ctx: EvaluationContext) -> Vec:
             vec = ctx.eval(only)
             return Vec(kernel(vec.data), vec.valid, vec.codes)
 
         return run_one
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         vecs = [ctx.eval(arg) for arg in args]
         coded = [vec for vec in vecs if vec.codes is not None]
         codes = None
@@ -171,4 +171,4 @@ def _no_columns(name: str) -> Vec:
     raise error("UNKNOWN_IDENTIFIER", f"Unknown identifier {name} in a constant expression")
 
 
-_NO_ROWS = Context(1, _no_columns)
+_NO_ROWS = EvaluationContext(1, _no_columns)

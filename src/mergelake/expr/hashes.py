@@ -16,7 +16,7 @@ from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
 from mergelake.expr.evaluate import Kernel
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal
 from mergelake.expr.values import Data, data_to_arrow
 
 Hashes = npt.NDArray[np.uint64]
@@ -59,7 +59,7 @@ def int_hash32(key: Hashes) -> Hashes:
 
 def _int_hash(name: str, result: t.Int, compute: Callable[[Hashes], Hashes], seed: int) -> None:
     @function(name, 1)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         kind = args[0].type
         if not isinstance(kind, (t.Int, t.Bool, t.Date, t.Date32, t.DateTime)) or getattr(kind, "bits", 8) > 64:
             raise illegal(name, kind)
@@ -129,7 +129,7 @@ def _combine_sip(first: Hashes, second: Hashes) -> Hashes:
 
 def _any_hash(name: str, one: Callable[[t.DataType], Kernel], combine: Callable[[Hashes, Hashes], Hashes]) -> None:
     @function(name, 1, 1 << 20)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         if any(t.is_nullable(arg.node.type) for arg in args):
             raise error("NOT_IMPLEMENTED", f"{name} of Nullable values is not supported", "Give a value with ifNull()")
         for arg in args:

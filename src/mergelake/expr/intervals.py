@@ -29,7 +29,7 @@ from mergelake.expr.date_parts import (
 )
 from mergelake.expr.evaluate import Kernel
 from mergelake.expr.parser import interval_unit
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal
 
 _DAY = 86400
 _CLOCK = {"Second": 1, "Minute": 60, "Hour": 3600}
@@ -40,7 +40,7 @@ _FIRST_DAY = -25567
 
 
 @function("toStartOfInterval", 2, 3)
-def _to_start_of_interval(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _to_start_of_interval(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     kind, interval = args[0].type, args[1].type
     if not isinstance(kind, (*DATES, *TIMES)) or not isinstance(interval, t.Interval) or not args[1].is_constant:
         raise illegal("toStartOfInterval", *(arg.type for arg in args))
@@ -144,7 +144,7 @@ def _start_of_hours(seconds: npt.NDArray[np.int64], step: int, local: Zone) -> n
 
 
 @function("dateTrunc", 2, 3, aliases=("date_trunc",))
-def _date_trunc(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _date_trunc(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     unit = args[0].value
     if not isinstance(unit, bytes):
         raise illegal("dateTrunc", *(arg.type for arg in args))

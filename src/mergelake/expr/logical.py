@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from mergelake.core import types as t
 from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
-from mergelake.expr.evaluate import Context, truth
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal, special
+from mergelake.expr.evaluate import EvaluationContext, truth
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal, special
 from mergelake.expr.values import Vec
 
 _GATHER_COST = 4
@@ -30,7 +30,7 @@ def _check(name: str, types: list[t.DataType]) -> t.DataType:
 
 def _connective(name: str, decides: bool) -> None:
     @special(name, 2, 1 << 20)
-    def rule(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
         result = _check(name, [arg.type for arg in args])
         if any(t.is_nullable(arg.type) for arg in args):
             result = t.Nullable(result)
@@ -41,13 +41,13 @@ _connective("and", decides=False)
 _connective("or", decides=True)
 
 
-def _lazy(args: tuple[BoundNode, ...], decides: bool) -> Callable[[Context], Vec]:
+def _lazy(args: tuple[BoundNode, ...], decides: bool) -> Callable[[EvaluationContext], Vec]:
     """A run that stops at rows where some argument has the value `decides`."""
     raising = any(isinstance(arg, BoundCall) and arg.can_raise for arg in args)
     # A constant may decide all by itself, so it always goes first; the sort keeps the order given otherwise.
     order = tuple(sorted(args, key=(lambda arg: not isinstance(arg, BoundLiteral)) if raising else _cost))
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         here, rows = ctx, ctx.rows
         positions: npt.NDArray[np.int64] | None = None  # of the rows looked at now; None: all
         undecided = np.ones(rows, np.bool_)
@@ -93,7 +93,7 @@ def _result(
     return Vec(found, valid)
 
 
-def _flags(ctx: Context, node: BoundNode) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_] | None]:
+def _flags(ctx: EvaluationContext, node: BoundNode) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_] | None]:
     vec = ctx.eval(node)
     flags, valid = truth(vec.data), vec.valid
     if vec.codes is not None:
@@ -115,10 +115,10 @@ def _worth(node: BoundNode, survivors: int, rows: int) -> bool:
 
 
 @function("not", 1, any_case=True)
-def _not(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _not(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     return Resolved(_check("not", [args[0].type]), lambda x: ~truth(x))
 
 
 @function("xor", 2, any_case=True)
-def _xor(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _xor(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     return Resolved(_check("xor", [arg.type for arg in args]), lambda x, y: truth(x) ^ truth(y))

@@ -24,9 +24,9 @@ from mergelake.core.errors import MergelakeError, UnsupportedError, error
 from mergelake.expr import casts
 from mergelake.expr.bound import BoundLiteral, BoundNode
 from mergelake.expr.comparison import read_constant
-from mergelake.expr.evaluate import Context
+from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.nodes import Literal
-from mergelake.expr.registry import Environment, Resolved, illegal, special
+from mergelake.expr.registry import BindingEnvironment, Resolved, illegal, special
 from mergelake.expr.values import (
     Data,
     Vec,
@@ -136,7 +136,7 @@ def _members(right: BoundNode, wide: bool) -> list[tuple[Any, t.DataType]]:
 
 def _membership(name: str, *, negate: bool) -> None:
     @special(name, 2)
-    def rule(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
         left, right = args
         kind = t.inner_type(left.type)
         if isinstance(kind, t.Nothing):
@@ -151,7 +151,7 @@ def _membership(name: str, *, negate: bool) -> None:
         folded = BoundLiteral(list(values), t.Array(kind))
         result = t.Nullable(t.UINT8) if t.is_nullable(left.type) else t.UINT8
 
-        def run(ctx: Context) -> Vec:
+        def run(ctx: EvaluationContext) -> Vec:
             vec = ctx.eval(left)
             found = lookup(vec.data)
             return Vec(~found if negate else found, vec.valid, vec.codes)
@@ -207,8 +207,8 @@ def positions(values: list[Any], kind: t.DataType) -> Callable[[Data], npt.NDArr
 
 
 def _tuples(
-    name: str, left: BoundNode, kind: t.Tuple, right: BoundNode, environment: Environment, negate: bool
-) -> Callable[[Context], Vec]:
+    name: str, left: BoundNode, kind: t.Tuple, right: BoundNode, environment: BindingEnvironment, negate: bool
+) -> Callable[[EvaluationContext], Vec]:
     width = len(kind.elements)
     columns = [environment.call("tupleElement", (left, BoundLiteral(i + 1, t.UINT8))) for i in range(width)]
     rows: list[list[Any]] = []
@@ -225,7 +225,7 @@ def _tuples(
         lookups.append((positions(distinct, t.inner_type(kind.elements[i])), len(distinct)))
         codes = codes * len(distinct) + np.array([distinct.index(row[i]) for row in rows], np.int64)
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         if not rows:
             return Vec(np.full(1, negate))
         found = np.zeros(ctx.rows, np.int64)

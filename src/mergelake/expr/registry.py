@@ -15,7 +15,7 @@ from typing import Any
 from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, error
 from mergelake.expr.bound import BoundLiteral, BoundNode
-from mergelake.expr.evaluate import Context, Kernel
+from mergelake.expr.evaluate import EvaluationContext, Kernel
 from mergelake.expr.values import Vec
 
 
@@ -44,7 +44,7 @@ class Resolved:
     type: t.DataType
     kernel: Kernel | None = None
     """For `function`: plain data in, plain data out."""
-    run: Callable[[Context], Vec] | None = None
+    run: Callable[[EvaluationContext], Vec] | None = None
     """For `special`: does everything itself."""
     can_raise: bool = False
     cost: int = 1
@@ -63,7 +63,7 @@ Bind = Callable[[str, tuple[BoundNode, ...]], BoundNode]
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class BindingEnvironment:
     """What a rule may need beyond its arguments."""
 
     call: Bind
@@ -89,8 +89,8 @@ class Function:
 FUNCTIONS: dict[str, Function] = {}
 _ANY_CASE: dict[str, str] = {}
 
-Rule = Callable[[tuple[Operand, ...], Environment], Resolved]
-SpecialRule = Callable[[tuple[BoundNode, ...], Environment], Resolved]
+Rule = Callable[[tuple[Operand, ...], BindingEnvironment], Resolved]
+SpecialRule = Callable[[tuple[BoundNode, ...], BindingEnvironment], Resolved]
 
 
 def function(

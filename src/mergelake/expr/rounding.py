@@ -17,7 +17,7 @@ from mergelake.expr import casts
 from mergelake.expr.arithmetic import as_int
 from mergelake.expr.bound import BoundNode
 from mergelake.expr.evaluate import Kernel
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal, special
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal, special
 from mergelake.expr.values import Vec
 
 _Numbers = npt.NDArray[Any]
@@ -47,7 +47,7 @@ def _rounding(name: str) -> None:
     of_floats, of_whole, alias = _ROUNDINGS[name]
 
     @function(name, 1, 2, any_case=True, aliases=(alias,) if alias else ())
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         kind = args[0].type
         digits = args[1].value if len(args) > 1 else 0
         if not isinstance(digits, int) or not isinstance(kind, (t.Decimal, t.Int, t.Float, t.Bool)):
@@ -101,12 +101,12 @@ for _name in _ROUNDINGS:
 
 
 @special("identity", 1)
-def _identity(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _identity(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     value = args[0]
     return Resolved(value.type, run=lambda ctx: ctx.eval(value))
 
 
 @special("ignore", 0, 1 << 20)
-def _ignore(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _ignore(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     """Zero, whatever the arguments; no constant where they are none."""
     return Resolved(t.UINT8, run=lambda ctx: Vec(np.zeros(ctx.rows, np.uint8)))

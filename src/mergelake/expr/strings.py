@@ -21,7 +21,7 @@ from mergelake.expr import casts
 from mergelake.expr.bound import BoundLiteral
 from mergelake.expr.comparison import scalars
 from mergelake.expr.evaluate import Kernel
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal
 from mergelake.expr.values import Data, mask_array
 
 _TEXT = (t.String, t.FixedString)
@@ -141,7 +141,7 @@ def _pattern(name: str, args: tuple[Operand, ...]) -> bytes:
 
 def _like(name: str, *, negate: bool, ignore_case: bool) -> None:
     @function(name, 2)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         test, binary = like_kernel(_pattern(name, args), ignore_case=ignore_case), as_binary(args[0].type)
         if negate:
             return Resolved(t.UINT8, lambda x, _: ~test(binary(x)), cost=40)
@@ -155,14 +155,14 @@ _like("notILike", negate=True, ignore_case=True)
 
 
 @function("match", 2, any_case=True)
-def _match(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _match(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     test, binary = regex_kernel(b"(?s)" + _pattern("match", args)), as_binary(args[0].type)
     return Resolved(t.UINT8, lambda x, _: test(binary(x)), cost=80)
 
 
 def _affix(name: str, compute: Callable[..., Any]) -> None:
     @function(name, 2)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         _texts(name, args, _TEXT)
         x_binary, y_binary = as_binary(args[0].type), as_binary(args[1].type)
         if args[1].is_constant:
@@ -196,7 +196,7 @@ def _broadcast(*arrays: pa.Array) -> list[pa.Array]:
 
 def _length(name: str, of_lengths: Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]], result: t.DataType) -> None:
     @function(name, 1, any_case=name == "length", aliases=("OCTET_LENGTH",) if name == "length" else ())
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         kind = args[0].type
         if isinstance(kind, (t.Array, t.Map)):
             return Resolved(result, lambda x: of_lengths(numbers(pc.list_value_length(x)).astype(np.int64)), cost=2)
@@ -223,7 +223,7 @@ _UPPER[97:123] -= 32
 
 def _case(name: str, table: npt.NDArray[np.uint8], alias: str) -> None:
     @function(name, 1, any_case=True, aliases=(alias,))
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         _texts(name, args)
         binary = as_binary(args[0].type)
         result = args[0].type if isinstance(args[0].type, t.FixedString) else t.STRING
@@ -250,7 +250,7 @@ _case("upper", _UPPER, "ucase")
 
 
 @function("concat", 1, 1 << 20, any_case=True)
-def _concat(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _concat(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     casted = [as_binary(arg.type) if isinstance(arg.type, _TEXT) else casts.kernel(arg.type, t.STRING) for arg in args]
 
     def kernel(*data: Data) -> pa.Array:
@@ -274,7 +274,7 @@ def slices(data: pa.Array, begin: npt.NDArray[np.int64], size: npt.NDArray[np.in
 
 
 @function("substring", 2, 3, any_case=True, aliases=("substr", "mid", "byteSlice"))
-def _substring(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _substring(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     _texts("substring", args[:1])
     if not all(isinstance(arg.type, t.Int) for arg in args[1:]):
         raise illegal("substring", *(arg.type for arg in args))
@@ -303,14 +303,14 @@ def _substring(args: tuple[Operand, ...], environment: Environment) -> Resolved:
 
 
 @function("left", 2, any_case=True)
-def _left(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _left(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     _texts("left", args[:1])
     first = BoundLiteral(1, t.UINT8)
     return Resolved(t.STRING, node=environment.call("substring", (args[0].node, first, args[1].node)))
 
 
 @function("right", 2, any_case=True)
-def _right(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _right(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     _texts("right", args[:1])
     if not isinstance(args[1].type, t.Int):
         raise illegal("right", *(arg.type for arg in args))
@@ -337,7 +337,7 @@ def _clamped(data: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 @function("position", 2, 2, any_case=True)
-def _position(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _position(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     _texts("position", args, (t.String,))
     if not isinstance(args[1].value, bytes):
         raise error("NOT_IMPLEMENTED", "The text that position looks for must be constant")
@@ -346,14 +346,14 @@ def _position(args: tuple[Operand, ...], environment: Environment) -> Resolved:
 
 
 @function("reverse", 1, any_case=True)
-def _reverse(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _reverse(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     _texts("reverse", args, (t.String,))
     return Resolved(t.STRING, lambda x: pc.binary_reverse(x), cost=10)
 
 
 def _trim(name: str, compute: Callable[..., Any], alias: str) -> None:
     @function(name, 1, aliases=(alias,))
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         _texts(name, args)
         binary = as_binary(args[0].type)
 

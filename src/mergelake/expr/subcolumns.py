@@ -29,8 +29,8 @@ from mergelake.core.arrow import storage_type, tuple_names
 from mergelake.core.errors import MergelakeError, error
 from mergelake.expr.arrays import offsets_of
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
-from mergelake.expr.evaluate import Context
-from mergelake.expr.registry import Bind, Environment, Resolved, illegal, special
+from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.registry import Bind, BindingEnvironment, Resolved, illegal, special
 from mergelake.expr.values import Vec, from_arrow, to_arrow
 
 _ITEM = "item"
@@ -114,9 +114,9 @@ def _of_elements(node: BoundNode, inner: t.DataType, path: str, call: Bind) -> B
     each, result = found, t.Array(found.type)
     target = storage_type(result)
 
-    def run(ctx: Context) -> Vec:
+    def run(ctx: EvaluationContext) -> Vec:
         lists = ctx.eval(node).broadcast(ctx.rows).data
-        items = Context(len(lists.values), lambda _: from_arrow(lists.values, inner))
+        items = EvaluationContext(len(lists.values), lambda _: from_arrow(lists.values, inner))
         values = to_arrow(items.eval(each), each.type, len(lists.values))
         return Vec(pa.ListArray.from_arrays(pa.array(offsets_of(lists), pa.int32()), values, type=target))
 
@@ -124,7 +124,7 @@ def _of_elements(node: BoundNode, inner: t.DataType, path: str, call: Bind) -> B
 
 
 @special("getSubcolumn", 2)
-def _get_subcolumn(args: tuple[BoundNode, ...], environment: Environment) -> Resolved:
+def _get_subcolumn(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
     column, path = args
     if not isinstance(path, BoundLiteral) or not isinstance(path.value, bytes):
         raise illegal("getSubcolumn", column.type, path.type)

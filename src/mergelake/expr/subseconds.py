@@ -13,14 +13,14 @@ import numpy.typing as npt
 from mergelake.core import types as t
 from mergelake.expr import casts
 from mergelake.expr.date_parts import TIMES, to_stamp, zone_name
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal
 
 Numbers = npt.NDArray[Any]
 
 
 def _start(name: str, digits: int) -> None:
     @function(name, 1, 2)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         kind = args[0].type
         if not isinstance(kind, t.DateTime64):
             raise illegal(name, *(arg.type for arg in args))
@@ -34,7 +34,7 @@ for _name, _digits in (("Second", 0), ("Millisecond", 3), ("Microsecond", 6), ("
 
 
 @function("toMillisecond", 1, 2, aliases=("MILLISECOND",))
-def _millisecond(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _millisecond(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     kind = args[0].type
     if not isinstance(kind, TIMES):
         raise illegal("toMillisecond", *(arg.type for arg in args))
@@ -50,7 +50,7 @@ def _millisecond(args: tuple[Operand, ...], environment: Environment) -> Resolve
 
 
 @function("timeSlot", 1, 2)
-def _time_slot(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _time_slot(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     kind = args[0].type
     if not isinstance(kind, TIMES):
         raise illegal("timeSlot", *(arg.type for arg in args))

@@ -9,7 +9,7 @@ import re
 
 from mergelake.core import types as t
 from mergelake.core.errors import error
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal
 from mergelake.expr.strings import as_binary, regex_kernel
 
 _EDGE = r"[\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"
@@ -19,7 +19,7 @@ _SEPARATOR = re.compile(_EDGE.encode())
 
 def _has_token(name: str, *, ignore_case: bool) -> None:
     @function(name, 2)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         text, token = args
         if not isinstance(text.type, (t.String, t.FixedString)) or not isinstance(token.type, t.String):
             raise illegal(name, text.type, token.type)

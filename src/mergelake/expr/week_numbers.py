@@ -35,7 +35,7 @@ from mergelake.expr.date_parts import (
     zone_name,
 )
 from mergelake.expr.evaluate import Kernel
-from mergelake.expr.registry import Environment, Operand, Resolved, function, illegal
+from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal
 
 Days = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]
@@ -117,7 +117,7 @@ def _week(name: str, result: t.Int, more: int, number: Callable[[Numbers, Number
     dtype = np.dtype(f"u{result.bits // 8}")
 
     @function(name, 1, 3, aliases=(alias,))
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         if isinstance(args[0].type, t.String):
             stamp = environment.call(
                 "toDateTime64", (args[0].node, BoundLiteral(0, t.UINT8), *(a.node for a in args[2:]))
@@ -132,7 +132,7 @@ _week("toYearWeek", t.Int(32, False), _YEAR, lambda year, week: np.maximum(year,
 
 
 @function("toLastDayOfWeek", 1, 3)
-def _last_day_of_week(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _last_day_of_week(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     zone_name("toLastDayOfWeek", args, 2)  # refuses one beside a Date
     days, mode = _week_days("toLastDayOfWeek", args)
     begin = monday if mode & _MONDAY_FIRST else sunday
@@ -140,7 +140,7 @@ def _last_day_of_week(args: tuple[Operand, ...], environment: Environment) -> Re
 
 
 @function("toStartOfISOYear", 1, 2)
-def _start_of_iso_year(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+def _start_of_iso_year(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     if not isinstance(args[0].type, (*DATES, *TIMES)):
         raise illegal("toStartOfISOYear", *(arg.type for arg in args))
     days = local_days(args[0].type, zone_name("toStartOfISOYear", args, 1))
@@ -152,7 +152,7 @@ def _start_of_iso_year(args: tuple[Operand, ...], environment: Environment) -> R
 
 def _relative(name: str, step: int) -> None:
     @function(name, 1, 2)
-    def rule(args: tuple[Operand, ...], environment: Environment) -> Resolved:
+    def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         kind = args[0].type
         if not isinstance(kind, (*DATES, *TIMES)):
             raise illegal(name, *(arg.type for arg in args))

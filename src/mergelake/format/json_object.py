@@ -33,22 +33,22 @@ from mergelake.core.varuint import write_varuint
 from mergelake.format import ragged
 from mergelake.format.defaults import default_array
 from mergelake.format.memory import region
-from mergelake.format.nested import Array
+from mergelake.format.nested import ArraySerialization
 from mergelake.format.ragged import VarBinaryColumn
 from mergelake.format.scalars import INT32_MAX, InlineString
 from mergelake.format.serialization import (
     Bounds,
-    Cursor,
     OneCursor,
     Serialization,
     Sink,
-    Source,
+    StreamCursor,
+    StreamSource,
     as_numpy,
     coerced,
     refuse_nulls,
 )
 from mergelake.format.values import binary_cells, decode_values, encode_cells
-from mergelake.format.variant import NULL, Dynamic, read_count, read_text, read_varuint, skip_statistics
+from mergelake.format.variant import NULL, DynamicSerialization, read_count, read_text, read_varuint, skip_statistics
 
 _LIMITED, _NAMES, _FORMS = 0, 2, 4
 """Versions of a structure: with the limit of paths, with their names, with the form of shared data as well."""
@@ -62,7 +62,7 @@ _CHUNK_MARKS = 48
 class _Paths:
     """The content of `.object_structure`."""
 
-    dynamic: tuple[tuple[bytes, Dynamic], ...]
+    dynamic: tuple[tuple[bytes, DynamicSerialization], ...]
     """Paths that are columns of their own."""
     form: int
     """Of the shared data."""
@@ -115,7 +115,7 @@ class Pairs:
     """Shared data as an array of paths and one of values, under one stream of sizes."""
 
     def __init__(self, path: str, depth: int) -> None:
-        self.sizes = Array(f"{path}.size{depth}", InlineString(f"{path}%2Epaths"), pa.list_(pa.binary()))
+        self.sizes = ArraySerialization(f"{path}.size{depth}", InlineString(f"{path}%2Epaths"), pa.list_(pa.binary()))
         self.values = InlineString(f"{path}%2Evalues")
 
     def streams(self) -> Iterator[str]:
@@ -128,7 +128,7 @@ class Pairs:
         self.sizes.encode(pa.ListArray.from_arrays(offsets, paths), bounds, out)
         self.values.encode(values, np.asarray(offsets).astype(np.int64)[bounds], out)
 
-    def read(self, source: Source, rows: int, into: _Entries) -> None:
+    def read(self, source: StreamSource, rows: int, into: _Entries) -> None:
         """Read `rows` rows."""
         paths = self.sizes.decode(source, rows, np.array([rows], np.int64))
         values = self.values.decode(source, len(paths.values), np.array([len(paths.values)], np.int64))
@@ -137,7 +137,7 @@ class Pairs:
         into.add(row, at.dictionary.to_pylist(), np.asarray(at.indices).astype(np.int64), binary_cells(values))
 
 
-class Json(Serialization):
+class JsonSerialization(Serialization):
     """Path and value of everything in each object, `list<struct<path, value>>`."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Json(Serialization):
         kind: t.Json,
         depth: int,
         typed: Sequence[Serialization],
-        dynamic: Callable[[str], Dynamic],
+        dynamic: Callable[[str], DynamicSerialization],
     ) -> None:
         self.structure = path + ".object_structure"
         self.kind = kind
@@ -196,7 +196,7 @@ class Json(Serialization):
 
     # -- reading
 
-    def prefix(self, source: Source) -> None:
+    def prefix(self, source: StreamSource) -> None:
         """Read what comes before a granule of a Compact part."""
         cursor = source.stream(self.structure)
         paths, version = self._paths(cursor)
@@ -207,7 +207,7 @@ class Json(Serialization):
         for _, dynamic in paths.dynamic:
             dynamic.prefix(source)
 
-    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+    def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         if self.structure not in source.notes:
             source.notes[self.structure], _ = self._paths(source.start(self.structure))
@@ -232,7 +232,7 @@ class Json(Serialization):
             self._read_copy(source, rows, paths.buckets, entries)
         return entries.array(self.arrow, rows)
 
-    def _paths(self, cursor: Cursor) -> tuple[_Paths, int]:
+    def _paths(self, cursor: StreamCursor) -> tuple[_Paths, int]:
         version = cursor.word()
         if version not in (_LIMITED, _NAMES, _FORMS):
             raise cursor.corrupt("Unknown version of the structure of a JSON column", found=str(version))
@@ -251,7 +251,7 @@ class Json(Serialization):
         dynamic = tuple((name.encode(errors="surrogateescape"), self._dynamic(name)) for name in names)
         return _Paths(dynamic, form, buckets), version
 
-    def _read_copy(self, source: Source, rows: int, buckets: int, into: _Entries) -> None:
+    def _read_copy(self, source: StreamSource, rows: int, buckets: int, into: _Entries) -> None:
         """Read the copy of advanced shared data; lists of paths are those of the buckets of a chunk, in order."""
         lists: list[list[tuple[int, list[bytes]]]] = []
         for bucket in range(buckets):
@@ -291,7 +291,7 @@ class Json(Serialization):
             done += len(places)
 
 
-def _chunks(cursor: Cursor, marks: int, rows: int) -> list[tuple[int, list[bytes]]]:
+def _chunks(cursor: StreamCursor, marks: int, rows: int) -> list[tuple[int, list[bytes]]]:
     """Rows and paths of each chunk; `marks` bytes behind each are stepped over. No rows have a chunk, too."""
     out: list[tuple[int, list[bytes]]] = []
     done = 0

@@ -16,7 +16,7 @@ from mergelake.format.serialization import Ids, as_numpy, validity
 T = TypeVar("T", bound=np.generic)
 
 
-class KeyTable:
+class DistinctKeys:
     """Keys in order of appearance, found by an open-addressed hash table.
 
     The first `reserved` keys are the default value: key 0 of a plain type; of Nullable keys 0 (NULL) and 1.

@@ -26,17 +26,17 @@ from mergelake.format.kernels_dictionary import (
     unpack_shared,
 )
 from mergelake.format.kernels_nulls import mark_nulls
-from mergelake.format.keytable import KeyTable, unknown_ids
+from mergelake.format.keytable import DistinctKeys, unknown_ids
 from mergelake.format.memory import Region, allocate, region
 from mergelake.format.scalars import INT32_MAX, InlineString
 from mergelake.format.serialization import (
     Bounds,
-    Cursor,
     Ids,
     OneCursor,
     Serialization,
     Sink,
-    Source,
+    StreamCursor,
+    StreamSource,
     coerced,
     refuse_nulls,
 )
@@ -53,7 +53,7 @@ _CACHED = 4
 """Dictionaries of other places in the part that a reader keeps."""
 
 
-class LowCardinality(Serialization):
+class LowCardinalitySerialization(Serialization):
     """Indexes of type i32 into a dictionary, as Arrow has them."""
 
     def __init__(self, stream: str, keys: Serialization, *, nullable: bool, local: bool = False) -> None:
@@ -65,8 +65,8 @@ class LowCardinality(Serialization):
         self.reserved = 2 if nullable else 1
         self.nullable = nullable
         self._width = 0 if isinstance(keys, InlineString) else keys.arrow.bit_width // 8
-        self._table = KeyTable(self._width, self.reserved)
-        self._local: KeyTable | None = None
+        self._table = DistinctKeys(self._width, self.reserved)
+        self._local: DistinctKeys | None = None
         self._full = local
         self._rows = 0
         self._opened = self._started = False
@@ -131,12 +131,12 @@ class LowCardinality(Serialization):
 
     def encode_alone(self, array: pa.Array, bounds: Bounds, out: Sink) -> None:
         """Write blocks with their own keys only, the default first, as a set index holds them."""
-        self._local = KeyTable(self._width, self.reserved)
+        self._local = DistinctKeys(self._width, self.reserved)
         self._encode_local(self._as_dictionary(array), bounds, out)
 
     def _encode_local(self, array: pa.DictionaryArray, bounds: Bounds, out: Sink) -> None:
         """A block with its own keys for each granule."""
-        table = self._local = self._local or KeyTable(self._width, self.reserved if self.nullable else 0)
+        table = self._local = self._local or DistinctKeys(self._width, self.reserved if self.nullable else 0)
         pieces: list[bytes] = []
         ends = np.empty(len(bounds), np.int64)
         size = start = 0
@@ -169,16 +169,16 @@ class LowCardinality(Serialization):
 
     # -- reading
 
-    def prefix(self, source: Source) -> None:
+    def prefix(self, source: StreamSource) -> None:
         """Read what comes before a granule of a Compact part."""
         self._check_version(source.stream(self.dictionary))
 
-    def _check_version(self, cursor: Cursor) -> None:
+    def _check_version(self, cursor: StreamCursor) -> None:
         version = cursor.word()
         if version != VERSION:
             raise cursor.corrupt("Unknown version of a LowCardinality dictionary", str(VERSION), str(version))
 
-    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+    def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         cursor = source.stream(self.stream)
         # Each index takes a byte at least; a row count that lies must not make us allocate.
@@ -232,7 +232,7 @@ class LowCardinality(Serialization):
             done += count
         return gathered.array(ids)
 
-    def _next_dictionary(self, source: Source, *, first: bool) -> pa.Array:
+    def _next_dictionary(self, source: StreamSource, *, first: bool) -> pa.Array:
         """The next shared dictionary; the one that a range starts with is kept for the next ranges."""
         cursor = source.stream(self.dictionary)
         origin = source.origin(self.dictionary) if first and not source.joined else None
@@ -252,7 +252,7 @@ class LowCardinality(Serialization):
             self._cache[origin] = (keys, cursor.position)
         return keys
 
-    def _read_keys(self, cursor: Cursor) -> pa.Array:
+    def _read_keys(self, cursor: StreamCursor) -> pa.Array:
         count = cursor.word()
         if count > cursor.left:
             raise cursor.corrupt("A LowCardinality dictionary ends early", f"{count} keys", f"{cursor.left} bytes")
@@ -262,7 +262,7 @@ class LowCardinality(Serialization):
 class _Gathered:
     """Keys of all dictionaries that a range meets, one after another."""
 
-    def __init__(self, node: LowCardinality) -> None:
+    def __init__(self, node: LowCardinalitySerialization) -> None:
         self._serialization = node
         self._pieces: list[pa.Array] = []
         self._size = 0

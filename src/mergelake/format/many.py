@@ -22,7 +22,7 @@ from mergelake.format.compressed_blocks import encode_each
 from mergelake.format.hashes import FileDigest, file_hashes
 from mergelake.format.memory import Region, region
 from mergelake.format.names import stream_file_name
-from mergelake.format.nested import Nullable
+from mergelake.format.nested import NullableSerialization
 from mergelake.format.profile import Profile
 from mergelake.format.scalars import Fixed, InlineString
 from mergelake.format.serialization import Bounds, Serialization
@@ -83,7 +83,7 @@ def encode_parts(
 
 def _stands_alone(node: Serialization) -> bool:
     """Whether the bytes of a granule depend on nothing before it, and each stream is put in one call."""
-    return isinstance(node.inner if isinstance(node, Nullable) else node, (Fixed, InlineString))
+    return isinstance(node.inner if isinstance(node, NullableSerialization) else node, (Fixed, InlineString))
 
 
 @dataclass(slots=True)

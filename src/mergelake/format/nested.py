@@ -16,7 +16,7 @@ from mergelake.format.serialization import (
     Bounds,
     Serialization,
     Sink,
-    Source,
+    StreamSource,
     as_numpy,
     coerced,
     mismatch,
@@ -25,7 +25,7 @@ from mergelake.format.serialization import (
 )
 
 
-class Nullable(Serialization):
+class NullableSerialization(Serialization):
     """A byte a row, 1 for NULL, and a value for every row."""
 
     def __init__(self, stream: str, inner: Serialization) -> None:
@@ -39,7 +39,7 @@ class Nullable(Serialization):
         out.put(self.stream, region(null_bytes(array)), bounds)
         self.inner.encode(array, bounds, out, nulls=True)
 
-    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+    def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         flags = as_numpy(source.stream(self.stream).take(rows), np.uint8)
         values = self.inner.decode(source, rows, granules)
@@ -54,7 +54,7 @@ class Nullable(Serialization):
         return pa.Array.from_buffers(values.type, rows, [bits, *values.buffers()[1:]])
 
 
-class Array(Serialization):
+class ArraySerialization(Serialization):
     """A u64 length a row, then the elements of all rows."""
 
     def __init__(self, sizes: str, inner: Serialization, arrow: pa.DataType) -> None:
@@ -72,7 +72,7 @@ class Array(Serialization):
         out.put(self.sizes, region(np.diff(edges)), bounds * 8)
         self.inner.encode(values, edges[bounds], out)
 
-    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+    def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         cursor = source.stream(self.sizes)
         lengths = cursor.take(8 * rows)
@@ -84,7 +84,7 @@ class Array(Serialization):
         return pa.Array.from_buffers(self.arrow, rows, [None, offsets.buffer()], children=[values])
 
 
-class Tuple(Serialization):
+class TupleSerialization(Serialization):
     """Each element as a column of its own."""
 
     def __init__(self, elements: Sequence[Serialization], arrow: pa.DataType) -> None:
@@ -99,7 +99,7 @@ class Tuple(Serialization):
         for i, element in enumerate(self.children):
             element.encode(array.field(i), bounds, out, nulls=nulls)
 
-    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+    def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         children = [element.decode(source, rows, granules) for element in self.children]
         return pa.Array.from_buffers(self.arrow, rows, [None], children=children)
@@ -120,7 +120,7 @@ class Sparse(Serialization):
         """Write `array`."""
         raise InternalError("sparse columns are not written")
 
-    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+    def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         cursor = source.stream(self.stream)
         rest = cursor.rest()

@@ -23,7 +23,7 @@ from mergelake.format.layout import Layout
 from mergelake.format.marks import Marks
 from mergelake.format.memory import Bytes, Region, region
 from mergelake.format.names import stream_file_name
-from mergelake.format.serialization import Cursor, OneCursor
+from mergelake.format.serialization import OneCursor, StreamCursor
 
 STRUCTURES = (".dynamic_structure", ".object_structure")
 """Ends of the names of streams that say how others lie: they are read whole, whatever is wanted."""
@@ -53,7 +53,7 @@ class _Span:
         whole.first = self.start
         return whole
 
-    def decode(self, data: Region, base: int) -> Cursor:
+    def decode(self, data: Region, base: int) -> StreamCursor:
         """A cursor over the wanted bytes; `data` starts at file offset `base`."""
         source = data.part(self.start - base, self.end - base)
         plain, before = decode_range(
@@ -68,7 +68,7 @@ class _Span:
                 expected=f"at most {plain.size} bytes",
                 found=f"{max(size, skip)} bytes",
             )
-        return Cursor(plain.part(0, size), skip, self.start)
+        return StreamCursor(plain.part(0, size), skip, self.start)
 
 
 class ColumnReader:
@@ -224,10 +224,10 @@ class _WideSource:
         self, files: Mapping[str, str], spans: Mapping[str, _Span], data: Mapping[str, Bytes], *, joined: bool
     ) -> None:
         self._files, self._spans, self._data, self.joined = files, spans, data, joined
-        self._open: dict[str, Cursor] = {}
+        self._open: dict[str, StreamCursor] = {}
         self.notes: dict[str, Any] = {}
 
-    def stream(self, name: str) -> Cursor:
+    def stream(self, name: str) -> StreamCursor:
         """The cursor of a stream, its compressed blocks decompressed now."""
         if name not in self._open:
             # Long names are hashed; ClickHouse 24 did not escape paths of JSON columns.
@@ -244,12 +244,12 @@ class _WideSource:
 
     seek = stream
 
-    def start(self, name: str) -> Cursor:
+    def start(self, name: str) -> StreamCursor:
         """A cursor at the start of the stream's file."""
         opened = self.stream(name)
-        return Cursor(opened.plain, 0, opened.file_offset)
+        return StreamCursor(opened.plain, 0, opened.file_offset)
 
-    def chunks(self, name: str, marks: int) -> tuple[Cursor, int]:
+    def chunks(self, name: str, marks: int) -> tuple[StreamCursor, int]:
         """The stream, in which `marks` bytes of positions follow the list of each chunk."""
         return self.stream(name), marks
 
@@ -268,11 +268,11 @@ class _WideSource:
 class _CompactSource(OneCursor):
     """One cursor for all streams; `place` says where a stream starts in it."""
 
-    def __init__(self, cursor: Cursor, place: Callable[[str], int]) -> None:
+    def __init__(self, cursor: StreamCursor, place: Callable[[str], int]) -> None:
         super().__init__(cursor)
         self._place = place
 
-    def seek(self, name: str) -> Cursor:
+    def seek(self, name: str) -> StreamCursor:
         """The one cursor, moved to where the stream starts."""
         position = self._place(name)
         if position > self._cursor.plain.size:
@@ -280,7 +280,7 @@ class _CompactSource(OneCursor):
         self._cursor.position = position
         return self._cursor
 
-    def chunks(self, name: str, marks: int) -> tuple[Cursor, int]:
+    def chunks(self, name: str, marks: int) -> tuple[StreamCursor, int]:
         """The lists of all chunks, which lie in a stream of their own, without positions."""
         return self.seek(name + "_prefix"), 0
 
@@ -290,7 +290,7 @@ class _CompactSource(OneCursor):
             raise _left_over(self._cursor)
 
 
-def _left_over(cursor: Cursor) -> CorruptDataError:
+def _left_over(cursor: StreamCursor) -> CorruptDataError:
     return cursor.corrupt("A granule has more bytes than its rows need", "0 bytes", f"{cursor.left} bytes")
 
 

@@ -13,7 +13,7 @@ from mergelake.format.serialization import (
     Bounds,
     Serialization,
     Sink,
-    Source,
+    StreamSource,
     aligned,
     coerced,
     null_bytes,
@@ -39,7 +39,7 @@ class Fixed(Serialization):
         array = coerced(array, self.arrow)
         out.put(self.stream, fixed_bytes(array, self.width), bounds * self.width)
 
-    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+    def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         data = aligned(source.stream(self.stream).take(rows * self.width), self.width)
         return pa.Array.from_buffers(self.arrow, rows, [None, data.buffer()])
@@ -95,7 +95,7 @@ class InlineString(Serialization):
         )  # fmt: skip
         out.put(self.stream, self._scratch.part(0, written), ends)
 
-    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+    def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         cursor = source.stream(self.stream)
         rest = cursor.rest()
@@ -134,7 +134,7 @@ class SizedString(Serialization):
         body = region(data).part(int(edges[0]), int(edges[-1])) if data is not None else region(b"")
         out.put(self.stream, body, edges[bounds] - edges[0])
 
-    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+    def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         sizes = source.stream(self.sizes)
         lengths = sizes.take(8 * rows)

@@ -33,7 +33,7 @@ class Sink(Protocol):
         """The next bytes of a stream; `ends` says where each granule ends in them (None: they belong to no granule)."""
 
 
-class Cursor:
+class StreamCursor:
     """Plain bytes of a stream, read from front to back."""
 
     __slots__ = ("file_offset", "plain", "position")
@@ -76,10 +76,10 @@ class Cursor:
         )
 
 
-class Source(Protocol):
+class StreamSource(Protocol):
     """What a `Serialization` reads from."""
 
-    def stream(self, name: str) -> Cursor:
+    def stream(self, name: str) -> StreamCursor:
         """The cursor of a stream."""
 
     notes: dict[str, Any]
@@ -87,13 +87,13 @@ class Source(Protocol):
     joined: bool
     """Whether granules are whole parts one behind the other, each with the prefixes of its streams."""
 
-    def start(self, name: str) -> Cursor:
+    def start(self, name: str) -> StreamCursor:
         """A cursor at the start of a stream's file; in a Compact part, where each granule repeats it, as `stream`."""
 
-    def seek(self, name: str) -> Cursor:
+    def seek(self, name: str) -> StreamCursor:
         """The cursor of a stream; in a Compact part moved to where the stream starts, if its marks say that."""
 
-    def chunks(self, name: str, marks: int) -> tuple[Cursor, int]:
+    def chunks(self, name: str, marks: int) -> tuple[StreamCursor, int]:
         """The cursor of a stream of chunks, and how many of the `marks` bytes behind each chunk lie in it."""
 
     def origin(self, name: str) -> tuple[int, int] | None:
@@ -105,17 +105,17 @@ class OneCursor:
 
     joined = False
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: StreamCursor) -> None:
         self._cursor = cursor
         self.notes: dict[str, Any] = {}
 
-    def stream(self, name: str) -> Cursor:
+    def stream(self, name: str) -> StreamCursor:
         """The one cursor."""
         return self._cursor
 
     start = seek = stream
 
-    def chunks(self, name: str, marks: int) -> tuple[Cursor, int]:
+    def chunks(self, name: str, marks: int) -> tuple[StreamCursor, int]:
         """The one cursor, which holds everything."""
         return self._cursor, marks
 
@@ -149,13 +149,13 @@ class Serialization(ABC):
         for child in self.children:
             child.finish(out)
 
-    def prefix(self, source: Source) -> None:
+    def prefix(self, source: StreamSource) -> None:
         """Read what a Compact part holds before the data of each granule."""
         for child in self.children:
             child.prefix(source)
 
     @abstractmethod
-    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+    def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values; `granules` has the rows of each granule (for top level and tuple elements)."""
 
 

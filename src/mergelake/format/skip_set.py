@@ -20,11 +20,11 @@ from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError
 from mergelake.format import ragged
 from mergelake.format.kernels_skip import first_rows
-from mergelake.format.lowcardinality import VERSION, LowCardinality
+from mergelake.format.lowcardinality import VERSION, LowCardinalitySerialization
 from mergelake.format.memory import Region
 from mergelake.format.ragged import VarBinaryColumn
 from mergelake.format.reader import concatenate
-from mergelake.format.serialization import Bounds, Cursor, OneCursor, Serialization, as_numpy
+from mergelake.format.serialization import Bounds, OneCursor, Serialization, StreamCursor, as_numpy
 from mergelake.format.skip_builder import GranuleBuilder, Rows, segments
 from mergelake.format.skip_types import ValueSet
 from mergelake.format.tree import build_serialization
@@ -99,7 +99,7 @@ def encode_sets(
     for array, kind in zip(arrays, types, strict=True):
         node = build_serialization("v", kind)
         sink = _Pieces()
-        if isinstance(node, LowCardinality):
+        if isinstance(node, LowCardinalitySerialization):
             version = ragged.repeat(VERSION.to_bytes(8, "little"), len(counts))
             cells.append(ragged.take(version, counts > 0))
             node.encode_alone(array, bounds, sink)
@@ -139,7 +139,7 @@ class SetGranules:
 
 def decode_sets(plain: Region, types: Sequence[t.DataType], granules: int) -> SetGranules:
     """The first `granules` granules. Raises CorruptDataError for bytes that are not what they should be."""
-    cursor = Cursor(plain, 0, 0)
+    cursor = StreamCursor(plain, 0, 0)
     source = OneCursor(cursor)
     nodes: list[Serialization] = [build_serialization("v", kind) for kind in types]
     counts = np.zeros(granules, np.int64)

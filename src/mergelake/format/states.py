@@ -17,7 +17,7 @@ from mergelake.core.errors import error
 from mergelake.format.kernels_states import DEPTH, walk_states
 from mergelake.format.memory import region
 from mergelake.format.ragged import arrow_offsets
-from mergelake.format.serialization import Bounds, Serialization, Sink, Source, as_numpy, coerced, refuse_nulls
+from mergelake.format.serialization import Bounds, Serialization, Sink, StreamSource, as_numpy, coerced, refuse_nulls
 from mergelake.format.state_programs import state_program
 
 
@@ -52,7 +52,7 @@ class States(Serialization):
             raise error("INCORRECT_DATA", f"Value {max(row, 0)} is not one state of type {self.data_type}")
         out.put(self.stream, body, edges[bounds])
 
-    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+    def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         cursor = source.stream(self.stream)
         steps = self._steps()

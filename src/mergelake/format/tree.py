@@ -10,17 +10,17 @@ import pyarrow as pa
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type, tuple_names, unreadable
 from mergelake.core.errors import error
-from mergelake.format.json_object import Json
-from mergelake.format.lowcardinality import LowCardinality
+from mergelake.format.json_object import JsonSerialization
+from mergelake.format.lowcardinality import LowCardinalitySerialization
 from mergelake.format.names import escape_for_file_name
-from mergelake.format.nested import Array, Nullable, Sparse, Tuple
+from mergelake.format.nested import ArraySerialization, NullableSerialization, Sparse, TupleSerialization
 from mergelake.format.scalars import Fixed, InlineString, SizedString
 from mergelake.format.serialization import Serialization
 from mergelake.format.serialization_json import ColumnKind
 from mergelake.format.state_programs import state_program
 from mergelake.format.states import States
 from mergelake.format.streams import shared_sizes_stream
-from mergelake.format.variant import Dynamic, Variant
+from mergelake.format.variant import DynamicSerialization, VariantSerialization
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +84,16 @@ class _Builder:
             case t.SimpleAggregateFunction(_, inner):
                 return self.node(path, inner, depth, kind, sized, sizes)
             case t.Nullable(inner):
-                return Nullable(path, self.node(path, inner, depth, ColumnKind(), self._nested_sizes))
+                return NullableSerialization(path, self.node(path, inner, depth, ColumnKind(), self._nested_sizes))
             case t.LowCardinality(inner):
                 nullable = isinstance(inner, t.Nullable)
                 keys = inner.inner if isinstance(inner, t.Nullable) else inner
                 # Dictionaries hold their strings inline, whatever the part does elsewhere.
                 values = self.node(path, keys, depth, ColumnKind(), False)
-                return LowCardinality(path, values, nullable=nullable, local=self._restart)
+                return LowCardinalitySerialization(path, values, nullable=nullable, local=self._restart)
             case t.Array(inner):
                 below = self.node(path, inner, depth + 1, ColumnKind(), self._nested_sizes)
-                return Array(sizes or f"{path}.size{depth}", below, _list_of(below.arrow, inner))
+                return ArraySerialization(sizes or f"{path}.size{depth}", below, _list_of(below.arrow, inner))
             case t.Map(key, value):
                 pairs = t.Array(t.Tuple((key, value), ("keys", "values")))
                 return self.node(path, pairs, depth, kind, sized, sizes)
@@ -106,7 +106,7 @@ class _Builder:
                     self.node(f"{path}%2E{escape_for_file_name(name)}", element, depth, each, sized)
                     for name, element, each in zip(names, elements, kinds, strict=True)
                 ]
-                return Tuple(nodes, storage_type(data_type))
+                return TupleSerialization(nodes, storage_type(data_type))
             case t.AggregateFunction():
                 return States(path, data_type)
             case t.Variant(alternatives, spelled):
@@ -119,10 +119,10 @@ class _Builder:
                     for name, each in typed
                 ]
 
-                def path_node(name: str) -> Dynamic:
+                def path_node(name: str) -> DynamicSerialization:
                     return self.dynamic(f"{path}.{escape_for_file_name(name)}", depth, data_type.max_types)
 
-                return Json(path, data_type, depth, typed_nodes, path_node)
+                return JsonSerialization(path, data_type, depth, typed_nodes, path_node)
             case t.Unknown():
                 raise unreadable(data_type)
             case t.Nothing() | t.Tuple():
@@ -130,18 +130,18 @@ class _Builder:
             case _:
                 return Fixed(path, storage_type(data_type))
 
-    def variant(self, path: str, depth: int, names: Sequence[str], kinds: Sequence[t.DataType]) -> Variant:
+    def variant(self, path: str, depth: int, names: Sequence[str], kinds: Sequence[t.DataType]) -> VariantSerialization:
         """The serialiser of a Variant over `kinds`, which ClickHouse calls `names`."""
         nodes = []
         for name, kind in zip(names, kinds, strict=True):
             stream = escape_for_file_name(name) if self._escaped else name
             nodes.append(self.node(f"{path}.{stream}", kind, depth, ColumnKind(), self._nested_sizes))
         fields = [pa.field(name, node.arrow) for name, node in zip(names, nodes, strict=True)]
-        return Variant(path, nodes, pa.struct(fields))
+        return VariantSerialization(path, nodes, pa.struct(fields))
 
-    def dynamic(self, path: str, depth: int, limit: int) -> Dynamic:
+    def dynamic(self, path: str, depth: int, limit: int) -> DynamicSerialization:
         """The serialiser of a Dynamic column, or of a path of a JSON column that is one."""
-        return Dynamic(path, limit, lambda names, kinds: self.variant(path, depth, names, kinds))
+        return DynamicSerialization(path, limit, lambda names, kinds: self.variant(path, depth, names, kinds))
 
 
 def _may_be_sparse(data_type: t.DataType) -> bool:

@@ -34,10 +34,10 @@ from mergelake.format.ragged import VarBinaryColumn
 from mergelake.format.scalars import INT32_MAX
 from mergelake.format.serialization import (
     Bounds,
-    Cursor,
     Serialization,
     Sink,
-    Source,
+    StreamCursor,
+    StreamSource,
     as_numpy,
     coerced,
     mismatch,
@@ -53,7 +53,7 @@ _TYPE_BYTES = 4096
 """Bytes that are tried first for the binary form of a type; it does not say its length."""
 
 
-class Variant(Serialization):
+class VariantSerialization(Serialization):
     """A discriminator a row, and the values of each type as a column of their own."""
 
     def __init__(self, path: str, alternatives: Sequence[Serialization], arrow: pa.DataType) -> None:
@@ -86,18 +86,18 @@ class Variant(Serialization):
             before = np.concatenate([np.zeros(1, np.int64), np.cumsum(which == number)])
             alternative.encode(values, before[bounds], out)
 
-    def prefix(self, source: Source) -> None:
+    def prefix(self, source: StreamSource) -> None:
         """Read what comes before a granule of a Compact part."""
         source.notes[self.stream] = source.stream(self.stream).word()
         super().prefix(source)
 
-    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+    def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         which, parts = self.split(source, rows)
         children = [_spread(part, which == number) for number, part in enumerate(parts)]
         return pa.Array.from_buffers(self.arrow, rows, [None], children=children)
 
-    def split(self, source: Source, rows: int) -> tuple[NDArray[np.uint8], list[pa.Array]]:
+    def split(self, source: StreamSource, rows: int) -> tuple[NDArray[np.uint8], list[pa.Array]]:
         """The discriminators of `rows` rows, each 255 or below the number of types, and the values of each type."""
         if rows and self.stream not in source.notes:
             source.notes[self.stream] = source.start(self.stream).word()
@@ -111,7 +111,7 @@ class Variant(Serialization):
         return which, parts
 
 
-def _discriminators(cursor: Cursor, mode: int, rows: int) -> NDArray[np.uint8]:
+def _discriminators(cursor: StreamCursor, mode: int, rows: int) -> NDArray[np.uint8]:
     """The discriminators of `rows` rows; `mode` is 0 (a byte a row) or 1 (runs)."""
     if mode > 1:
         raise cursor.corrupt("Unknown mode of the discriminators of a Variant", "0 or 1", str(mode))
@@ -138,7 +138,7 @@ def _spread(values: pa.Array, rows: NDArray[np.bool_]) -> pa.Array:
     return values.take(pa.array(np.cumsum(rows) - 1, mask=~rows))
 
 
-def read_varuint(cursor: Cursor) -> int:
+def read_varuint(cursor: StreamCursor) -> int:
     """The next varuint."""
     value = shift = 0
     while True:
@@ -151,12 +151,12 @@ def read_varuint(cursor: Cursor) -> int:
             raise cursor.corrupt("A varuint is longer than 64 bits")
 
 
-def read_text(cursor: Cursor) -> str:
+def read_text(cursor: StreamCursor) -> str:
     """The next text: varuint length and bytes."""
     return cursor.take(read_varuint(cursor)).tobytes().decode(errors="surrogateescape")
 
 
-def read_count(cursor: Cursor) -> int:
+def read_count(cursor: StreamCursor) -> int:
     """The next varuint, a number of things that take a byte each at least."""
     count = read_varuint(cursor)
     if count > cursor.left:
@@ -171,14 +171,14 @@ class DynamicTypes:
     heads: tuple[bytes, ...]
     """Types in the binary form, by name; empty for `SharedVariant`."""
     kinds: tuple[t.DataType, ...]
-    variant: Variant
+    variant: VariantSerialization
 
 
-Build = Callable[[Sequence[str], Sequence[t.DataType]], Variant]
+Build = Callable[[Sequence[str], Sequence[t.DataType]], VariantSerialization]
 """The serialiser of a Variant over types of these names."""
 
 
-class Dynamic(Serialization):
+class DynamicSerialization(Serialization):
     """Type and value of each row as bytes, `binary`; NULL where the row is."""
 
     arrow = pa.binary()
@@ -204,7 +204,7 @@ class Dynamic(Serialization):
         which = null_bytes(array) * np.uint8(NULL)
         self._shared.encode_split(which, [array.drop_null()], bounds, out)
 
-    def prefix(self, source: Source) -> None:
+    def prefix(self, source: StreamSource) -> None:
         """Read what comes before a granule of a Compact part."""
         cursor = source.stream(self.structure)
         types, version = self._types(cursor)
@@ -213,7 +213,7 @@ class Dynamic(Serialization):
         source.notes[self.structure] = types
         types.variant.prefix(source)
 
-    def decode(self, source: Source, rows: int, granules: Bounds) -> pa.Array:
+    def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         which, cells = self.cells(source, rows)
         if cells.offsets[-1] > INT32_MAX:
@@ -223,7 +223,7 @@ class Dynamic(Serialization):
         offsets = pa.py_buffer(cells.offsets.astype(np.int32))
         return pa.Array.from_buffers(self.arrow, rows, [bits, offsets, pa.py_buffer(cells.data)])
 
-    def cells(self, source: Source, rows: int) -> tuple[NDArray[np.uint8], VarBinaryColumn]:
+    def cells(self, source: StreamSource, rows: int) -> tuple[NDArray[np.uint8], VarBinaryColumn]:
         """The discriminators of `rows` rows, and type and value of each; a NULL has no bytes."""
         if self.structure not in source.notes:
             source.notes[self.structure], _ = self._types(source.start(self.structure))
@@ -235,7 +235,7 @@ class Dynamic(Serialization):
         ]
         return which, interleave(which, pieces)
 
-    def _types(self, cursor: Cursor) -> tuple[DynamicTypes, int]:
+    def _types(self, cursor: StreamCursor) -> tuple[DynamicTypes, int]:
         version = cursor.word()
         if version not in (_LIMITED, _NAMES, _BYTES):
             raise cursor.corrupt("Unknown version of the structure of a Dynamic column", found=str(version))
@@ -260,7 +260,7 @@ _LIMITED, _NAMES, _BYTES = 1, 2, 4
 """Versions of a structure: with the limit of types, with their names, with their bytes."""
 
 
-def skip_statistics(cursor: Cursor, count: int) -> None:
+def skip_statistics(cursor: StreamCursor, count: int) -> None:
     """Step over the statistics: values of each of `count` types (or paths), then of those in the shared data."""
     for _ in range(count):
         read_varuint(cursor)
@@ -269,7 +269,7 @@ def skip_statistics(cursor: Cursor, count: int) -> None:
         read_varuint(cursor)
 
 
-def _read_type(cursor: Cursor) -> tuple[bytes, t.DataType]:
+def _read_type(cursor: StreamCursor) -> tuple[bytes, t.DataType]:
     """The next type in the binary form: its bytes, and the type."""
     for size in (min(_TYPE_BYTES, cursor.left), cursor.left):
         body = cursor.rest().part(0, size).tobytes()

@@ -17,7 +17,7 @@ from typing import Any
 from llvmlite import ir
 
 from mergelake.jit.expressions import Expressions, from_word, function_of, is_tuple, to_word
-from mergelake.jit.language import BOOL, FLOAT, INT, TYPES, Array, KernelError, Value, f64, i64
+from mergelake.jit.language import BOOL, FLOAT, INT, TYPES, KernelArray, KernelError, Value, f64, i64
 
 
 def compile_kernel(function: FunctionType, kinds: Sequence[str], symbol: str) -> tuple[ir.Module, str]:
@@ -112,7 +112,7 @@ class _Function(Expressions):
         self._entry = ir.IRBuilder(self._llvm.append_basic_block("entry"))
         self._builder = ir.IRBuilder(self._llvm.append_basic_block("body"))
         self._slots: dict[str, Value] = {}
-        self._arrays: dict[str, Array] = {}
+        self._arrays: dict[str, KernelArray] = {}
         self._loops: list[tuple[Any, Any]] = []
         self._results: str | None = None
         self._line = 0
@@ -123,7 +123,9 @@ class _Function(Expressions):
         for parameter, kind in zip(parameters, kinds, strict=True):
             if "[" in kind:
                 address = next(arguments)
-                self._arrays[parameter] = Array(kind[:2], address, tuple(next(arguments) for _ in range(int(kind[3]))))
+                self._arrays[parameter] = KernelArray(
+                    kind[:2], address, tuple(next(arguments) for _ in range(int(kind[3])))
+                )
             else:
                 self._assign_name(parameter, Value(kind, next(arguments)))
 
@@ -187,7 +189,7 @@ class _Function(Expressions):
             case ast.Name(name):
                 self._assign_name(name, value)
             case ast.Tuple(parts):
-                if not isinstance(value, tuple) or isinstance(value, (Value, Array)) or len(value) != len(parts):
+                if not isinstance(value, tuple) or isinstance(value, (Value, KernelArray)) or len(value) != len(parts):
                     raise self._refuse(f"not {len(parts)} values")
                 for part, one in zip(parts, value, strict=True):
                     self._assign(part, one)
@@ -197,7 +199,7 @@ class _Function(Expressions):
                 raise self._refuse("this cannot be assigned to")
 
     def _assign_name(self, name: str, value: Any) -> None:
-        if isinstance(value, Array):
+        if isinstance(value, KernelArray):
             self._arrays[name] = value
             return
         slot = self._slots.get(name)

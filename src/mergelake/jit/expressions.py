@@ -1,7 +1,7 @@
 """Expressions of a kernel as LLVM's intermediate representation.
 
-An expression is a `Value`, an `Array`, a tuple of them, or a Python object that is known at compile time: a literal, a
-function, an intrinsic.
+An expression is a `Value`, a `KernelArray`, a tuple of them, or a Python object that is known at compile time: a
+literal, a function, an intrinsic.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from mergelake.jit.language import (
     POINTER,
     TYPES,
     WORD,
-    Array,
     Intrinsic,
+    KernelArray,
     KernelError,
     Value,
     f64,
@@ -76,7 +76,7 @@ class Expressions(ABC):
     """Names that are defined outside of the function."""
     _slots: dict[str, Value]
     """Variables: kind and address on the stack."""
-    _arrays: dict[str, Array]
+    _arrays: dict[str, KernelArray]
 
     @abstractmethod
     def _refuse(self, why: str) -> KernelError:
@@ -98,7 +98,7 @@ class Expressions(ABC):
                 return self._name(name)
             case ast.Attribute(owner, name):
                 owned = self._expression(owner)
-                return owned.shape if isinstance(owned, Array) else getattr(owned, name)
+                return owned.shape if isinstance(owned, KernelArray) else getattr(owned, name)
             case ast.Tuple(parts):
                 return tuple(self._expression(part) for part in parts)
             case ast.BinOp(left, op, right):
@@ -284,9 +284,9 @@ class Expressions(ABC):
 
     # -- arrays
 
-    def _place(self, node: ast.Subscript) -> tuple[Array, Any]:
+    def _place(self, node: ast.Subscript) -> tuple[KernelArray, Any]:
         array = self._expression(node.value)
-        if not isinstance(array, Array):
+        if not isinstance(array, KernelArray):
             raise self._refuse("only arrays are indexed")
         indexes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if len(indexes) != len(array.shape):
@@ -299,7 +299,7 @@ class Expressions(ABC):
         base = self._builder.inttoptr(array.address, item_type(array.item).as_pointer())
         return array, self._builder.gep(base, [at])
 
-    def _load(self, array: Array, place: Any) -> Value:
+    def _load(self, array: KernelArray, place: Any) -> Value:
         kind, builder = array.item[0], self._builder
         code = builder.load(place)
         if array.item == "f8":
@@ -310,7 +310,7 @@ class Expressions(ABC):
             code = builder.sext(code, i64) if kind == "i" else builder.zext(code, i64)
         return Value(WORD if array.item == "u8" else INT, code)
 
-    def _store(self, array: Array, place: Any, operand: Any) -> None:
+    def _store(self, array: KernelArray, place: Any, operand: Any) -> None:
         builder = self._builder
         if array.item == "f8":
             builder.store(self._as(operand, FLOAT).code, place)
@@ -384,7 +384,7 @@ class Expressions(ABC):
         kinds: list[str] = []
         codes: list[Any] = []
         for argument in operands:
-            if isinstance(argument, Array):
+            if isinstance(argument, KernelArray):
                 kinds.append(f"{argument.item}[{len(argument.shape)}]")
                 codes += [argument.address, *argument.shape]
             else:
@@ -421,7 +421,7 @@ class Expressions(ABC):
             pointer = self._builder.gep(pointer, [offset])
         return pointer
 
-    def _zeros(self, arguments: Sequence[ast.expr]) -> Array:
+    def _zeros(self, arguments: Sequence[ast.expr]) -> KernelArray:
         """`np.zeros(4, np.uint64)`: an array of words on the stack."""
         count, item = (self._expression(argument) for argument in arguments)
         if not isinstance(count, int) or item is not np.uint64 or count > 64:
@@ -429,7 +429,7 @@ class Expressions(ABC):
         kind = ir.ArrayType(i64, count)
         slot = self._entry.alloca(kind)
         self._builder.store(ir.Constant(kind, None), slot)
-        return Array("u8", self._builder.ptrtoint(slot, i64), (i64(count),))
+        return KernelArray("u8", self._builder.ptrtoint(slot, i64), (i64(count),))
 
 
 def item_type(item: str) -> Any:
@@ -439,4 +439,4 @@ def item_type(item: str) -> Any:
 
 def is_tuple(operand: Any) -> bool:
     """Whether an expression is a tuple of values."""
-    return isinstance(operand, tuple) and not isinstance(operand, (Value, Array))
+    return isinstance(operand, tuple) and not isinstance(operand, (Value, KernelArray))

@@ -23,7 +23,7 @@ class Value(NamedTuple):
     """The LLVM value."""
 
 
-class Array(NamedTuple):
+class KernelArray(NamedTuple):
     """A C-contiguous numpy array: address and lengths are values."""
 
     item: str

@@ -270,7 +270,7 @@ class Warehouse:
         """
         # Most processes are no nodes: what a node needs is loaded here.
         from mergelake.gc.collect import collect_round
-        from mergelake.merge.select import Slots
+        from mergelake.merge.select import MergeSlots
         from mergelake.node.disk import open_disk
         from mergelake.node.listening import Listening
         from mergelake.node.runner import ROLES, Node
@@ -281,7 +281,7 @@ class Warehouse:
             raise error("BAD_ARGUMENTS", f"A node cannot have {slots} slots and look every {poll_s} s")
         if isinstance(only, str):
             raise error("TYPE_MISMATCH", f"only is the text '{only}'", f"Give a list of tables: ['{only}']")
-        bounds = Slots(total=slots, lower_at_free=1, whole_partition_at_free=1)
+        bounds = MergeSlots(total=slots, lower_at_free=1, whole_partition_at_free=1)
         if not roles or set(roles) - set(ROLES):
             roles_text = ", ".join(roles) or "none"
             raise error("BAD_ARGUMENTS", f"A node cannot have the roles: {roles_text}", f"There are {', '.join(ROLES)}")

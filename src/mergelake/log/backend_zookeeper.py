@@ -42,7 +42,7 @@ from mergelake.log.backend import CollectedError, ObjectBackend
 from mergelake.log.intake import PAGE, Intake, Page
 from mergelake.log.keeper import RECHECK_S, Check, Create, Delete, Keeper, KeeperNode, Refused, SetData
 from mergelake.log.sealing import Sealer, Tree, lost_branch, missing_tree
-from mergelake.store.protocol import Lost, PutOutcome, Stored, Unknown
+from mergelake.store.protocol import Lost, OutcomeUnknown, PutOutcome, Stored
 
 INLINE_MAX = 900_000
 """Bytes of an entry that still fit into a node: ZooKeeper ends a session that sends a packet of 1 MiB."""
@@ -90,7 +90,7 @@ class ZooKeeperBackend:
         except Refused:
             return self._refused(version)
         except UnavailableError as cause:
-            return Unknown(str(cause))
+            return OutcomeUnknown(str(cause))
         self._sealer.nudge()
         return Stored()
 
@@ -253,7 +253,7 @@ class ZooKeeperBackend:
                 f"The log of {self._bucket.prefix} is being moved out of ZooKeeper, and nothing was committed",
                 hint="Try again; if that does not end, repeat `mergelake log seal`, which was cut short",
             )
-        return Unknown("the tail is not where it was")
+        return OutcomeUnknown("the tail is not where it was")
 
     def _put_large(self, version: int, data: bytes) -> bytes:
         key = self._bucket.large_key(version, _digest(data))

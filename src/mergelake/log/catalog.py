@@ -15,7 +15,7 @@ from mergelake.core.ids import IdSource
 from mergelake.core.json_load import loads
 from mergelake.log.conflict import Reject
 from mergelake.log.encoding import UNREADABLE, is_sealed, require_format, sealed
-from mergelake.log.layout import Layout
+from mergelake.log.layout import SegmentLayout
 from mergelake.log.operations import (
     CreateDatabase,
     DropDatabase,
@@ -205,11 +205,11 @@ class CatalogMachine:
         """Entries between two checkpoints."""
         return CHECKPOINT_INTERVAL
 
-    def lay_out(self, state: CatalogState, segments: Segments, ids: IdSource) -> Layout | None:
+    def lay_out(self, state: CatalogState, segments: Segments, ids: IdSource) -> SegmentLayout | None:
         """A catalog has no parts."""
-        return Layout()
+        return SegmentLayout()
 
-    def adopt(self, state: CatalogState, version: int, layout: Layout, segments: Segments) -> CatalogState:
+    def adopt(self, state: CatalogState, version: int, layout: SegmentLayout, segments: Segments) -> CatalogState:
         """Nothing changes."""
         return state
 
@@ -217,7 +217,7 @@ class CatalogMachine:
         """True: a catalog has no segments."""
         return True
 
-    def encode(self, state: CatalogState, layout: Layout | None = None) -> bytes:
+    def encode(self, state: CatalogState, layout: SegmentLayout | None = None) -> bytes:
         """A checkpoint, as JSON."""
         databases = {name: dict(sorted(tables.items())) for name, tables in sorted(state.databases.items())}
         raw = {
@@ -229,9 +229,9 @@ class CatalogMachine:
         }
         return sealed(raw)
 
-    def layout(self, data: bytes, key: str) -> Layout:
+    def layout(self, data: bytes, key: str) -> SegmentLayout:
         """A catalog has no parts."""
-        return Layout()
+        return SegmentLayout()
 
     def verify(self, state: CatalogState, key: str) -> None:
         """Nothing to do: `decode` has read all of it."""

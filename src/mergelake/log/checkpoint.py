@@ -33,7 +33,7 @@ from mergelake.core.manifest import FileTable
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.log.encoding import require_format, tuples
-from mergelake.log.layout import Layout, Placed
+from mergelake.log.layout import Placed, SegmentLayout
 from mergelake.log.operations import MergeRecipe
 from mergelake.log.part_map import Held, Partitions, Totals
 from mergelake.log.part_rows import (
@@ -53,7 +53,7 @@ from mergelake.log.part_rows import (
     write_stream,
 )
 from mergelake.log.retired import MemoryRun, Retired, Run, RunFacts, memory_runs
-from mergelake.log.segment import Member, SegmentRef
+from mergelake.log.segment import SegmentMember, SegmentRef
 from mergelake.log.segments import Segments
 from mergelake.log.sequencer import Sequencer
 from mergelake.log.state import (
@@ -110,7 +110,7 @@ def state_hash(state: State) -> str:
     return hashlib.blake2b(f"{dumps(_header(state))}{parts}".encode(), digest_size=16).hexdigest()
 
 
-def encode_checkpoint(state: State, layout: Layout | None = None) -> bytes:
+def encode_checkpoint(state: State, layout: SegmentLayout | None = None) -> bytes:
     """The checkpoint object of a state; with all parts in it, or without those that `layout` has in segments."""
     totals = state.partitions.totals
     totals_row = [totals.parts, totals.rows, totals.bytes_on_disk, f"{totals.hash:032x}"]
@@ -119,7 +119,7 @@ def encode_checkpoint(state: State, layout: Layout | None = None) -> bytes:
     # Detached parts are written as if they had been added when they were detached.
     aside = (ActivePart(part.info, part.manifest, part.detached, part.detached_ms) for part in state.detached)
     if layout is None:
-        layout = Layout(inline=state.partitions, runs=tuple(memory_runs(tuple(state.retired))))
+        layout = SegmentLayout(inline=state.partitions, runs=tuple(memory_runs(tuple(state.retired))))
     parts = [*(part for name in sorted(layout.inline) for part in layout.inline[name]), *aside]
     texts = [part.manifest.files.text for part in parts]
     write_stream(sink, table_of(WITH_FILES, {**part_columns(parts), "files": texts}), header)
@@ -153,7 +153,7 @@ class Root:
 
     key: str
     header: dict[str, Any]
-    layout: Layout
+    layout: SegmentLayout
     aside: tuple[ActivePart, ...]
     """Detached parts."""
     retired: pa.Table
@@ -188,7 +188,7 @@ def decode_root(data: bytes, key: str = "") -> Root:
         inline: dict[str, list[ActivePart]] = {}
         for part in parts[:active]:
             inline.setdefault(part.info.partition_id, []).append(part)
-        layout = Layout(inline={name: tuple(held) for name, held in inline.items()})
+        layout = SegmentLayout(inline={name: tuple(held) for name, held in inline.items()})
         if header["format"] > _WITHOUT_SEGMENTS:
             members = [_member(row) for row in open_stream(source).read_all().to_pylist()]
             placed = open_stream(source).read_all().to_pydict()
@@ -237,12 +237,12 @@ def _require(actual: str, expected: str, key: str) -> None:
         raise CorruptDataError(message, object_key=key, expected=expected, found=actual)
 
 
-def _member(row: dict[str, Any]) -> Member:
+def _member(row: dict[str, Any]) -> SegmentMember:
     live = np.unpackbits(np.frombuffer(row.pop("live"), np.uint8), count=row["rows"]).astype(np.bool_)
-    return Member(SegmentRef(**row), live)
+    return SegmentMember(SegmentRef(**row), live)
 
 
-def _placed(columns: dict[str, list[Any]], members: list[Member]) -> dict[str, Placed]:
+def _placed(columns: dict[str, list[Any]], members: list[SegmentMember]) -> dict[str, Placed]:
     names = [member.ref.name for member in members]
     rows = zip(*(columns[name] for name in _PLACED.names), strict=True)
     return {

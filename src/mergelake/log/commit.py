@@ -75,7 +75,7 @@ from mergelake.log.recent import Recent
 from mergelake.log.sending import Sending
 from mergelake.log.tail import LogReader
 from mergelake.log.verify import LogReport, Progress, repair_checkpoints, verify_log
-from mergelake.store.protocol import PutOutcome, Store, Stored, Unknown
+from mergelake.store.protocol import OutcomeUnknown, PutOutcome, Store, Stored
 from mergelake.store.reserve import freeing
 
 RETRIES_MAX = 100
@@ -691,7 +691,7 @@ class Log(Generic[S]):
                 if isinstance(outcome, Stored):
                     self._remember(entry, data)
                     return None
-                sent, reason = True, outcome.reason if isinstance(outcome, Unknown) else reason
+                sent, reason = True, outcome.reason if isinstance(outcome, OutcomeUnknown) else reason
                 holder = self._reader.try_entry(entry.version)
             except (UnavailableError, CorruptDataError) as problem:
                 reason = reason or str(problem)
@@ -718,7 +718,7 @@ class Log(Generic[S]):
         try:
             return self.backend.create(version, data)
         except UnavailableError as cause:
-            return Unknown(str(cause))
+            return OutcomeUnknown(str(cause))
 
     def _pause(self, attempt: int) -> None:
         """Pause between two requests to a silent store."""
@@ -769,7 +769,7 @@ class Log(Generic[S]):
             # Its segments may have been deleted meanwhile, as no existing checkpoint names them.
             raise UnavailableError("The checkpoint was not written in time", hint="The next one will be")
         outcome = self._store.create(self._reader.checkpoint_key(state.version), data)
-        if isinstance(outcome, Unknown):
+        if isinstance(outcome, OutcomeUnknown):
             raise UnavailableError(f"It is not known whether the checkpoint was written: {outcome.reason}")
         if isinstance(outcome, Stored) and layout.names:  # otherwise there is another one, with other segments
             with self._lock:

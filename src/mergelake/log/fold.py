@@ -55,9 +55,9 @@ from mergelake.log.state import (
     TOKENS_MAX,
     ActivePart,
     DetachedPart,
-    Insert,
     Lease,
     PendingMutation,
+    RememberedInsert,
     RetiredPart,
     State,
     VolatilePart,
@@ -289,7 +289,7 @@ class Draft:
             self._append(manifest.partition_id, self._activate(info, manifest))
         if op.detached:
             self._take_from_detached(op.detached)
-        insert = Insert(self._version, tuple(dict.fromkeys(part.partition_id for part in op.parts)))
+        insert = RememberedInsert(self._version, tuple(dict.fromkeys(part.partition_id for part in op.parts)))
         if op.dedup_token:
             tokens = self._own("_tokens")
             tokens[op.dedup_token] = insert
@@ -471,12 +471,14 @@ def _lacking(held: Mapping[str, T], name: str) -> dict[str, T]:
 
 
 def _left(
-    window: Mapping[str, Insert], remember: int | None, inserts: tuple[KnownInsert, ...] | None
-) -> dict[str, Insert]:
+    window: Mapping[str, RememberedInsert], remember: int | None, inserts: tuple[KnownInsert, ...] | None
+) -> dict[str, RememberedInsert]:
     return known_until(window, remember or 0) if inserts is None else window_of(inserts)
 
 
-def _without(inserts: Mapping[str, Insert], partition_id: str, part: ActivePart | None = None) -> Mapping[str, Insert]:
+def _without(
+    inserts: Mapping[str, RememberedInsert], partition_id: str, part: ActivePart | None = None
+) -> Mapping[str, RememberedInsert]:
     """Inserts, without `partition_id` in those whose rows are gone: all, or those that may have rows in `part`.
 
     An unmutated part of level 0 has the rows of one insert; any other may have those of all inserts up to it.
@@ -484,14 +486,14 @@ def _without(inserts: Mapping[str, Insert], partition_id: str, part: ActivePart 
     if not any(partition_id in insert.partition_ids for insert in inserts.values()):
         return inserts
     alone = part is not None and not part.info.level and not part.info.mutation
-    out: dict[str, Insert] = {}
+    out: dict[str, RememberedInsert] = {}
     for name, insert in inserts.items():
         if part is not None and (insert.version > part.added or (alone and insert.version < part.added)):
             out[name] = insert
             continue
         left = tuple(p for p in insert.partition_ids if p != partition_id)
         if left or not insert.partition_ids:
-            out[name] = insert if len(left) == len(insert.partition_ids) else Insert(insert.version, left)
+            out[name] = insert if len(left) == len(insert.partition_ids) else RememberedInsert(insert.version, left)
     return out
 
 

@@ -82,7 +82,7 @@ def decode_left(data: bytes, key: str = "") -> Left:
         return Left(int(position), str(attempt), str(author), decode_ops(raw["ops"]))
 
 
-class Place(Protocol):
+class IntakePlace(Protocol):
     """A store of members, by keys below a folder. It may fail, and may lose them."""
 
     def put(self, key: str, data: bytes) -> None:
@@ -143,7 +143,7 @@ class Objects:
 class Intake:
     """The intake of one log, as one process sees it. Not thread-safe."""
 
-    def __init__(self, place: Place, folder: str) -> None:
+    def __init__(self, place: IntakePlace, folder: str) -> None:
         self._place = place
         self._folder = folder
         self._seen: list[str] = []  # keys that a listing showed

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.log.part_map import Partitions
-from mergelake.log.segment import Member, OpenSegment, SegmentRef
+from mergelake.log.segment import OpenSegment, SegmentMember, SegmentRef
 from mergelake.log.state import ActivePart
 from mergelake.log.stored_runs import PlacedRun, RunRef
 
@@ -47,10 +47,10 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SegmentLayout:
     """Where the active parts of the state of a checkpoint lie."""
 
-    members: Mapping[str, Member] = field(default_factory=dict)
+    members: Mapping[str, SegmentMember] = field(default_factory=dict)
     """By the name of the segment."""
     placed: Mapping[str, Placed] = field(default_factory=dict)
     """By partition id."""
@@ -80,7 +80,7 @@ class Layout:
         return sum(size_of(part) for parts in self.inline.values() for part in parts)
 
 
-def changed_since(partitions: Partitions, version: int, base: Layout, lost: Collection[str]) -> set[str]:
+def changed_since(partitions: Partitions, version: int, base: SegmentLayout, lost: Collection[str]) -> set[str]:
     """Partitions that may differ from the checkpoint of a version, or lie in segments that are `lost`."""
     if partitions.since > version:  # changes are known only since a later version
         return {*partitions, *base.placed, *base.inline}
@@ -91,8 +91,8 @@ def changed_since(partitions: Partitions, version: int, base: Layout, lost: Coll
 
 
 def following(
-    base: Layout, partitions: Partitions, changed: Collection[str], opened: Callable[[str], OpenSegment]
-) -> Layout:
+    base: SegmentLayout, partitions: Partitions, changed: Collection[str], opened: Callable[[str], OpenSegment]
+) -> SegmentLayout:
     """The layout after `base`, if the partitions `changed` have changed; `opened` gives the segments that hold them."""
     live: dict[str, NDArray[np.bool_]] = {}
     placed, inline = dict(base.placed), dict(base.inline)
@@ -123,7 +123,7 @@ def following(
         for name, member in base.members.items()
         if name not in live or live[name].any()
     }
-    return Layout(members, placed, inline)
+    return SegmentLayout(members, placed, inline)
 
 
 def _split_known(
@@ -147,8 +147,8 @@ def _split_known(
 
 
 def spilled(
-    layout: Layout, partitions: Partitions, merged: Mapping[str, OpenSegment], new: Sequence[OpenSegment]
-) -> Layout:
+    layout: SegmentLayout, partitions: Partitions, merged: Mapping[str, OpenSegment], new: Sequence[OpenSegment]
+) -> SegmentLayout:
     """The layout once all parts outside of segments, and those in `merged` segments, lie in `new` segments."""
     placed = dict(layout.placed)
     homes: dict[str, list[str]] = {}
@@ -161,8 +161,8 @@ def spilled(
         value, count = partitions.partition_value(partition_id), len(partitions.held(partition_id))
         placed[partition_id] = Placed(value, count, tuple(sorted(every)))
     members = {name: member for name, member in layout.members.items() if name not in merged}
-    members |= {segment.ref.name: Member(segment.ref, np.ones(segment.ref.rows, np.bool_)) for segment in new}
-    return Layout(members, placed)
+    members |= {segment.ref.name: SegmentMember(segment.ref, np.ones(segment.ref.rows, np.bool_)) for segment in new}
+    return SegmentLayout(members, placed)
 
 
 def size_of(part: ActivePart) -> int:
@@ -171,9 +171,9 @@ def size_of(part: ActivePart) -> int:
     return FACTS_BYTES + (len(files.text) // _ZIPPED if files.in_memory else 0)
 
 
-def to_merge(members: Collection[Member]) -> list[str]:
+def to_merge(members: Collection[SegmentMember]) -> list[str]:
     """Names of the segments to merge, together with the new parts, when a segment is written."""
-    tiers: dict[int, list[Member]] = {}
+    tiers: dict[int, list[SegmentMember]] = {}
     for member in sorted(members, key=lambda each: (each.live_bytes, each.ref.name)):
         if member.live_bytes < SEGMENT_MAX // 2:
             tiers.setdefault(_tier(member.live_bytes), []).append(member)

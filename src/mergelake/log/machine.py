@@ -10,7 +10,7 @@ from mergelake.core.settings import TableSettings
 from mergelake.log import checkpoint, conflict
 from mergelake.log.conflict import Reject
 from mergelake.log.fold import fold
-from mergelake.log.layout import Layout
+from mergelake.log.layout import SegmentLayout
 from mergelake.log.operations import Entry
 from mergelake.log.segments import Segments
 from mergelake.log.sequencer import Sequencer
@@ -63,11 +63,11 @@ class StateMachine(Protocol[S]):
         """Entries between two checkpoints."""
         ...
 
-    def lay_out(self, state: S, segments: Segments, ids: IdSource) -> Layout | None:
+    def lay_out(self, state: S, segments: Segments, ids: IdSource) -> SegmentLayout | None:
         """The layout of a state's checkpoint; writes new segments. None if no checkpoint is needed."""
         ...
 
-    def adopt(self, state: S, version: int, layout: Layout, segments: Segments) -> S:
+    def adopt(self, state: S, version: int, layout: SegmentLayout, segments: Segments) -> S:
         """The same state, with parts in the segments of the checkpoint of `version`, which is not after it."""
         ...
 
@@ -75,7 +75,7 @@ class StateMachine(Protocol[S]):
         """Whether all of a state is in memory."""
         ...
 
-    def encode(self, state: S, layout: Layout | None) -> bytes:
+    def encode(self, state: S, layout: SegmentLayout | None) -> bytes:
         """A checkpoint's bytes."""
         ...
 
@@ -83,7 +83,7 @@ class StateMachine(Protocol[S]):
         """Inverse of `encode`; `key` is the object's, for errors."""
         ...
 
-    def layout(self, data: bytes, key: str) -> Layout:
+    def layout(self, data: bytes, key: str) -> SegmentLayout:
         """The layout of an encoded checkpoint."""
         ...
 
@@ -113,11 +113,11 @@ class TableMachine:
             return 1 << 62
         return max(TableSettings(state.schemas[state.schema_version].settings).integer("checkpoint_interval"), 1)
 
-    def lay_out(self, state: State, segments: Segments, ids: IdSource) -> Layout | None:
+    def lay_out(self, state: State, segments: Segments, ids: IdSource) -> SegmentLayout | None:
         """See `Segments.lay_out`."""
         return segments.lay_out(state, ids)
 
-    def adopt(self, state: State, version: int, layout: Layout, segments: Segments) -> State:
+    def adopt(self, state: State, version: int, layout: SegmentLayout, segments: Segments) -> State:
         """See `Segments.adopt`."""
         return segments.adopt(state, version, layout)
 
@@ -125,7 +125,7 @@ class TableMachine:
         """See `Segments.complete`."""
         return segments.complete(state)
 
-    def encode(self, state: State, layout: Layout | None = None) -> bytes:
+    def encode(self, state: State, layout: SegmentLayout | None = None) -> bytes:
         """See `checkpoint.encode_checkpoint`."""
         return checkpoint.encode_checkpoint(state, layout)
 
@@ -133,7 +133,7 @@ class TableMachine:
         """See `checkpoint.decode_checkpoint`."""
         return checkpoint.decode_checkpoint(data, key, segments)
 
-    def layout(self, data: bytes, key: str) -> Layout:
+    def layout(self, data: bytes, key: str) -> SegmentLayout:
         """See `checkpoint.decode_root`."""
         return checkpoint.decode_root(data, key).layout
 

@@ -37,7 +37,7 @@ from mergelake.log import batches
 from mergelake.log.backend import ObjectBackend
 from mergelake.log.batches import BATCH_MAX
 from mergelake.log.keeper import Create, Delete, Keeper, KeeperNode, Refused, SetData
-from mergelake.store.protocol import Stored, Unknown
+from mergelake.store.protocol import OutcomeUnknown, Stored
 
 FETCH = 64
 """Nodes that are removed at once."""
@@ -278,7 +278,7 @@ class Sealer:
         problem: Exception = UnavailableError(f"It is not known whether entry {first} was copied to the bucket")
         for _ in range(TRIES_MAX):
             outcome = self._bucket.create(first, batches.encode(entries))
-            if isinstance(outcome, Unknown):
+            if isinstance(outcome, OutcomeUnknown):
                 continue
             try:
                 existing = entries if isinstance(outcome, Stored) else self._bucket.object_at(first)

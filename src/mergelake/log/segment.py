@@ -53,7 +53,7 @@ class SegmentRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SegmentMember:
     """A segment of one checkpoint."""
 
     ref: SegmentRef

@@ -25,12 +25,12 @@ from mergelake.core.ids import IdSource
 from mergelake.core.manifest import FileTable
 from mergelake.log import layout, stored_runs
 from mergelake.log.at_once import at_once
-from mergelake.log.layout import Layout, changed_since, cuts, following, size_of, spilled, to_merge
+from mergelake.log.layout import SegmentLayout, changed_since, cuts, following, size_of, spilled, to_merge
 from mergelake.log.part_rows import rows_of
 from mergelake.log.retired import memory_runs
 from mergelake.log.segment import (
-    Member,
     OpenSegment,
+    SegmentMember,
     SegmentRef,
     StoredFiles,
     decode_frame,
@@ -63,7 +63,7 @@ class Segments:
         prefix: str,
         *,
         threads: int,
-        newest: Callable[[int], tuple[int, Layout | None, frozenset[str]]],
+        newest: Callable[[int], tuple[int, SegmentLayout | None, frozenset[str]]],
         elsewhere: Callable[[str, int], Iterator[FileTable]],
         without: Callable[[int, frozenset[str]], State | None],
     ) -> None:
@@ -76,7 +76,7 @@ class Segments:
         self._newest = newest
         self._elsewhere = elsewhere
         self._without = without
-        self._base: tuple[int, Layout] = (0, Layout())  # of the newest checkpoint that is known here
+        self._base: tuple[int, SegmentLayout] = (0, SegmentLayout())  # of the newest checkpoint that is known here
         self._checked: set[SegmentRef | RunRef] = set()
         self._lock = threading.Lock()
         self._homes: WeakValueDictionary[str, Home] = WeakValueDictionary()
@@ -93,7 +93,7 @@ class Segments:
         """Key of a segment."""
         return self._objects.key(name)
 
-    def remember(self, version: int, checkpoint: Layout) -> None:
+    def remember(self, version: int, checkpoint: SegmentLayout) -> None:
         """Note the layout of a checkpoint that was read or written."""
         kept = {ref.name: self.home(ref) for ref in checkpoint.refs}
         with self._lock:
@@ -168,14 +168,14 @@ class Segments:
         assert texts is not None
         return texts[row]
 
-    def lay_out(self, state: State, ids: IdSource) -> Layout | None:
+    def lay_out(self, state: State, ids: IdSource) -> SegmentLayout | None:
         """The layout of a checkpoint of a state; writes new segments.
 
         None if there is a checkpoint of it, or of a newer state, already. No request for a table that has no segments
         and needs none.
         """
         if not self._base[1].names and _is_small(state):
-            return Layout(inline=dict(state.partitions.items()), runs=tuple(memory_runs(tuple(state.retired))))
+            return SegmentLayout(inline=dict(state.partitions.items()), runs=tuple(memory_runs(tuple(state.retired))))
         while True:
             version, newest, names = self._newest(self._base[0])
             if version >= state.version:
@@ -190,7 +190,7 @@ class Segments:
             except _Unreadable as segment:
                 self._objects.bad.add(segment.name)
 
-    def adopt(self, state: State, version: int, written: Layout) -> State:
+    def adopt(self, state: State, version: int, written: SegmentLayout) -> State:
         """The same state, in the form of the checkpoint of `version`, which is its own or an earlier one."""
         self.remember(version, written)
         partitions = adopted(state.partitions, version, written, self)
@@ -229,7 +229,9 @@ class Segments:
 
         return self._objects.read(ref.name, load)
 
-    def _laid_out(self, state: State, version: int, base: Layout, lost: Collection[str], ids: IdSource) -> Layout:
+    def _laid_out(
+        self, state: State, version: int, base: SegmentLayout, lost: Collection[str], ids: IdSource
+    ) -> SegmentLayout:
         homes = [self.home(ref) for ref in base.refs]  # keeps the rows that are read in memory until the end
 
         def opened(name: str) -> OpenSegment:
@@ -255,7 +257,7 @@ class Segments:
         return spilled(after, state.partitions, merged, new)
 
     def _write(
-        self, version: int, again: Collection[tuple[OpenSegment, Member]], after: Layout, ids: IdSource
+        self, version: int, again: Collection[tuple[OpenSegment, SegmentMember]], after: SegmentLayout, ids: IdSource
     ) -> list[OpenSegment]:
         """Write segments with the parts of merged segments (`again`) and the inline ones, by partition and block."""
         fresh = [part for parts in after.inline.values() for part in parts]

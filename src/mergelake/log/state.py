@@ -133,7 +133,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class RememberedInsert:
     """A remembered insert."""
 
     version: int
@@ -169,9 +169,9 @@ class State:
 
     Empty parts of these names are published to ClickHouse, so that part has to cover them.
     """
-    tokens: Mapping[str, Insert] = field(default_factory=dict)
+    tokens: Mapping[str, RememberedInsert] = field(default_factory=dict)
     """Explicit deduplication tokens, oldest first."""
-    hashes: Mapping[str, Insert] = field(default_factory=dict)
+    hashes: Mapping[str, RememberedInsert] = field(default_factory=dict)
     """Content hashes of inserts, oldest first, if the table remembers them."""
     retired: Retired = field(default_factory=Retired)
     """Retired parts that a kept version shows, in the order of their retirement."""
@@ -202,7 +202,7 @@ class State:
             raise error("UNKNOWN_TABLE", f"The table {reason}")
         return self.schemas[self.schema_version]
 
-    def insert_of(self, dedup_token: str, dedup_hash: str) -> Insert | None:
+    def insert_of(self, dedup_token: str, dedup_hash: str) -> RememberedInsert | None:
         """The remembered insert with this token or, without a token, this hash; None if it is new."""
         return self.tokens.get(dedup_token) if dedup_token else self.hashes.get(dedup_hash)
 
@@ -243,17 +243,17 @@ class State:
         return parts[at] if at < len(parts) and parts[at].info == info else None
 
 
-def listed(window: Mapping[str, Insert]) -> tuple[KnownInsert, ...]:
+def listed(window: Mapping[str, RememberedInsert]) -> tuple[KnownInsert, ...]:
     """A deduplication window as a list: its order is part of the state."""
     return tuple((name, insert.version, insert.partition_ids) for name, insert in window.items())
 
 
-def window_of(inserts: Iterable[KnownInsert]) -> dict[str, Insert]:
+def window_of(inserts: Iterable[KnownInsert]) -> dict[str, RememberedInsert]:
     """Inverse of `listed`."""
-    return {name: Insert(version, tuple(partition_ids)) for name, version, partition_ids in inserts}
+    return {name: RememberedInsert(version, tuple(partition_ids)) for name, version, partition_ids in inserts}
 
 
-def known_until(window: Mapping[str, Insert], version: int) -> dict[str, Insert]:
+def known_until(window: Mapping[str, RememberedInsert], version: int) -> dict[str, RememberedInsert]:
     """The inserts of a window up to a version."""
     return {name: insert for name, insert in window.items() if insert.version <= version}
 

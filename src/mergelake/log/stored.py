@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.errors import CorruptDataError, NotFoundError
-from mergelake.log.layout import Layout
+from mergelake.log.layout import SegmentLayout
 from mergelake.log.part_map import Partitions, StoredParts
 from mergelake.log.segment import OpenSegment, SegmentRef
 from mergelake.log.state import ActivePart
@@ -200,7 +200,7 @@ class StoredPartition:
 
 
 def stored_partitions(
-    version: int, layout: Layout, names: Collection[str], source: SegmentSource, before: Partitions | None = None
+    version: int, layout: SegmentLayout, names: Collection[str], source: SegmentSource, before: Partitions | None = None
 ) -> dict[str, StoredParts]:
     """Partitions of a checkpoint with parts in segments. `before`: the partitions of a state with the same parts."""
     partitions: dict[str, StoredParts] = {}
@@ -287,7 +287,7 @@ def _opened(source: SegmentSource, homes: Mapping[str, Home]) -> dict[str, OpenS
         return segments
 
 
-def _inside(layout: Layout, segment: str, partition_id: str, source: SegmentSource, *, known: bool) -> Inside:
+def _inside(layout: SegmentLayout, segment: str, partition_id: str, source: SegmentSource, *, known: bool) -> Inside:
     """Holds the rows if they are in memory, so that a partition does not keep the bits of a whole segment alive."""
     member = layout.members[segment]
     home = source.home(member.ref)
@@ -296,7 +296,7 @@ def _inside(layout: Layout, segment: str, partition_id: str, source: SegmentSour
     return Inside(home, home.segment.rows_in(partition_id, member.live))
 
 
-def adopted(partitions: Partitions, version: int, layout: Layout, source: SegmentSource) -> Partitions:
+def adopted(partitions: Partitions, version: int, layout: SegmentLayout, source: SegmentSource) -> Partitions:
     """The same partitions, those that have not changed since the checkpoint of `version` in its form.
 
     Only those that had changed since the checkpoint before; all of them, if segments of that one are gone.

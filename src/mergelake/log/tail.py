@@ -35,7 +35,7 @@ from mergelake.log.backend import CollectedError, LogBackend, version_of
 from mergelake.log.batches import reach
 from mergelake.log.encoding import decode_entry
 from mergelake.log.intake import sweep_all
-from mergelake.log.layout import Layout
+from mergelake.log.layout import SegmentLayout
 from mergelake.log.machine import S, StateMachine
 from mergelake.log.operations import AddParts, Entry, MoveLog, Publish
 from mergelake.log.recent import Recent
@@ -328,7 +328,7 @@ class LogReader(Generic[S]):
         """The state of a checkpoint; None if it is missing, emptied or unreadable."""
         return self._checkpoint(version, whole=False)
 
-    def layout(self, version: int) -> Layout | None:
+    def layout(self, version: int) -> SegmentLayout | None:
         """The layout of a checkpoint; None if it is missing or emptied. CorruptDataError if it is unreadable."""
         key = self.checkpoint_key(version)
         try:
@@ -369,7 +369,7 @@ class LogReader(Generic[S]):
             self._machine.verify(state, key)
         return state
 
-    def _newest_layout(self, known: int) -> tuple[int, Layout | None, frozenset[str]]:
+    def _newest_layout(self, known: int) -> tuple[int, SegmentLayout | None, frozenset[str]]:
         """Version, layout and segments for `Segments`, of the newest checkpoint: the hint may have been set back."""
         while True:
             checkpoints, segments = self.beside_entries()

@@ -82,7 +82,7 @@ class SelectorSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class MergeWindow:
     """The best window of one range."""
 
     begin: int
@@ -100,7 +100,7 @@ class Window:
 class Outlook:
     """The best window now, and for how long it stays the best if the parts do not change."""
 
-    window: Window | None
+    window: MergeWindow | None
     still_s: float
     """Whole seconds, at least one, of aging after which it may change; infinity if age has no effect."""
 
@@ -130,7 +130,7 @@ def best_window(
     partition_min_age: int,
     bytes_max: int,
     taken: NDArray[np.bool_] | None = None,
-) -> Window | None:
+) -> MergeWindow | None:
     """The best merge of one range, or None: `outlook` without the time."""
     return outlook(
         sizes, ages, settings,
@@ -173,7 +173,7 @@ def outlook(
     )
     if settings.force_partition_age_s and not forced:
         still_s = min(still_s, float(settings.force_partition_age_s - partition_min_age))
-    return Outlook(Window(begin, end, score, candidates, needs) if candidates else None, still_s)
+    return Outlook(MergeWindow(begin, end, score, candidates, needs) if candidates else None, still_s)
 
 
 @kernel

@@ -27,7 +27,7 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.settings import TableSettings
-from mergelake.merge.scoring import SelectorSettings, Window, best_window
+from mergelake.merge.scoring import MergeWindow, SelectorSettings, best_window
 
 
 class Candidate(Protocol):
@@ -53,7 +53,7 @@ P = TypeVar("P", bound=Candidate)
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class MergeSlots:
     """How many merges may run at once, and from how few free slots on they must be small."""
 
     total: int = 32
@@ -62,7 +62,7 @@ class Slots:
     """Free slots required for a merge of a whole partition by age."""
 
 
-def merge_bytes_limit(settings: TableSettings, busy_slots: int = 0, slots: Slots | None = None) -> int:
+def merge_bytes_limit(settings: TableSettings, busy_slots: int = 0, slots: MergeSlots | None = None) -> int:
     """Maximum bytes of the sources of a merge that starts now.
 
     Full size while many slots are free (or nothing else runs), then decreasing by equal factors down to 1 MiB for the
@@ -71,7 +71,7 @@ def merge_bytes_limit(settings: TableSettings, busy_slots: int = 0, slots: Slots
     >>> merge_bytes_limit(TableSettings(), busy_slots=29)
     92362699
     """
-    slots = slots or Slots()
+    slots = slots or MergeSlots()
     high = settings.integer("max_bytes_to_merge_at_max_space_in_pool")
     low = min(1 << 20, high)
     free = max(0, slots.total - busy_slots)
@@ -161,7 +161,7 @@ def select_rested_partition(
     now_ms: int,
     *,
     busy_slots: int = 0,
-    slots: Slots | None = None,
+    slots: MergeSlots | None = None,
     bytes_max: int | None = None,
     busy: Collection[str] = (),
     mutations: Sequence[int] = (),
@@ -183,9 +183,9 @@ def select_rested_partition(
     return best[1] if best is not None and is_free(best[1], busy, mutations) else None
 
 
-def rest_asked_s(settings: TableSettings, busy_slots: int, slots: Slots | None = None) -> int:
+def rest_asked_s(settings: TableSettings, busy_slots: int, slots: MergeSlots | None = None) -> int:
     """Seconds that a partition must have rested to be merged whole; 0 if that is off, or too few slots are free."""
-    slots = slots or Slots()
+    slots = slots or MergeSlots()
     if settings.integer("min_age_to_force_merge_on_partition_only") == 0:
         return 0
     if busy_slots > 1 and slots.total - busy_slots < slots.whole_partition_at_free:
@@ -295,7 +295,7 @@ class _Range(Generic[P]):
         self.taken = np.zeros(len(parts), np.bool_)
         self.part_count, self.partition_min_age = partition or (len(parts), int(self.ages.min()))
 
-    def best_window(self, selector: SelectorSettings, bytes_max: int) -> Window | None:
+    def best_window(self, selector: SelectorSettings, bytes_max: int) -> MergeWindow | None:
         """The best merge of parts that are not taken, or None."""
         return best_window(
             self.sizes,

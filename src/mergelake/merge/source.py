@@ -18,11 +18,11 @@ from mergelake.expr import compile_expression
 from mergelake.format.names import streams_by_column
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.reader import PartReader
-from mergelake.parts.window import Window
+from mergelake.parts.window import ReadWindow
 from mergelake.store.protocol import Store
 
 Evaluate = Callable[[pa.RecordBatch], pa.Array]
-_Coming = tuple[tuple[int, int], Callable[[], Window | None]]
+_Coming = tuple[tuple[int, int], Callable[[], ReadWindow | None]]
 """A run of granules, and a function that waits for its bytes."""
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from mergelake.core.names import PartInfo
 from mergelake.core.settings import TableSettings
 from mergelake.log.state import ActivePart, State
-from mergelake.merge.select import Slots
+from mergelake.merge.select import MergeSlots
 from mergelake.merge.volatile import LocalPart
 
 
@@ -19,7 +19,7 @@ class NodeView:
 
     name: str
     now_ms: int
-    slots: Slots
+    slots: MergeSlots
     """Slots for merges; the same number of uploads may run beside them."""
     disk: bool = False
     """Whether it has a disk for volatile parts."""
@@ -133,7 +133,7 @@ class PublishVolatile:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class Abandon:
     """Give volatile parts up."""
 
     table_id: str
@@ -160,6 +160,6 @@ class Discard:
 
 LongWork: TypeAlias = Merge | Build | Upload
 """Work that takes time, one slot each."""
-ShortWork: TypeAlias = Propose | Adopt | PublishVolatile | Cancel | Renew | Discard
+ShortWork: TypeAlias = Propose | Adopt | PublishVolatile | Abandon | Renew | Discard
 """A commit, or a few deletions on the disk."""
 Action: TypeAlias = LongWork | ShortWork

@@ -26,10 +26,10 @@ from mergelake.log.volatile import dependents, inside, outermost
 from mergelake.merge.select import merge_bytes_limit
 from mergelake.merge.volatile import choose_uploads, fits_disk, same_content, volatile_allowed
 from mergelake.node.actions import (
+    Abandon,
     Action,
     Adopt,
     Build,
-    Cancel,
     Discard,
     Merge,
     NodeView,
@@ -96,11 +96,11 @@ def _housekeeping(node: NodeView, table: TableView, kept: _Kept) -> Iterator[Sho
     own = [part for live in table.state.volatile.values() for part in live if part.owner == node.name]
     failed = tuple(part.id for part in own if part.id in table.failed)
     if failed:
-        yield Cancel(table.table_id, failed, "it cannot be built")
+        yield Abandon(table.table_id, failed, "it cannot be built")
     if node.draining:
         unbuildable = tuple(p.id for p in _absent(table) if p.owner == node.name and p.id not in table.failed)
         if unbuildable:
-            yield Cancel(table.table_id, unbuildable, "its owner leaves")
+            yield Abandon(table.table_id, unbuildable, "its owner leaves")
     for volatile_id in sorted(table.uploaded):
         yield PublishVolatile(table.table_id, volatile_id)
     listens = None if node.draining else table.listens

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from mergelake.core.clock import Clock
 from mergelake.core.errors import MergelakeError
-from mergelake.merge.select import Slots
+from mergelake.merge.select import MergeSlots
 from mergelake.node.actions import Action, Build, Merge, NodeView, TableView, Upload
 from mergelake.node.candidates import Memory
 from mergelake.node.disk import LocalDisk, sweep
@@ -54,7 +54,7 @@ class Node:
         run_merge: MergeRunner,
         *,
         clock: Clock,
-        slots: Slots | None = None,
+        slots: MergeSlots | None = None,
         poll_s: float = 1.0,
         roles: tuple[str, ...] = ROLES,
         disk: Store | None = None,
@@ -78,7 +78,7 @@ class Node:
         self._run_merge = run_merge
         self._build = build
         self._clock = clock
-        self._slots = slots or Slots(total=2, lower_at_free=1, whole_partition_at_free=1)
+        self._slots = slots or MergeSlots(total=2, lower_at_free=1, whole_partition_at_free=1)
         self._poll_s = poll_s
         self._roles = roles
         self._disk = disk

@@ -35,10 +35,10 @@ from mergelake.merge.commit import commit_merge
 from mergelake.merge.plan import MergeTask, plan_merge
 from mergelake.merge.volatile import LocalPart, build_task
 from mergelake.node.actions import (
+    Abandon,
     Action,
     Adopt,
     Build,
-    Cancel,
     Discard,
     Merge,
     Propose,
@@ -243,7 +243,7 @@ class TableWorker:
             case Adopt(_, volatile_id, previous):
                 self._commit_alive([AdoptVolatile(volatile_id, self._node, previous)])
                 self.status.add(volatile_adopted=1)
-            case Cancel():
+            case Abandon():
                 self._cancel(action)
             case Renew():
                 self._commit_alive([])
@@ -378,7 +378,7 @@ class TableWorker:
             manifest = self._uploaded.pop(volatile_id)
         discard_refused(self.handle, [manifest])
 
-    def _cancel(self, action: Cancel) -> None:
+    def _cancel(self, action: Abandon) -> None:
         def build(state: State) -> Sequence[LogOp]:
             live = tuple(volatile_id for volatile_id in action.ids if state.live(volatile_id) is not None)
             return (CancelVolatile(live, action.reason),) if live else ()

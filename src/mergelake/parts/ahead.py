@@ -19,7 +19,7 @@ from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.format.names import streams_by_column
 from mergelake.parts.fetch import FileRange, fetch_parts, is_remote
 from mergelake.parts.reader import HEADER_FILES, PartReader
-from mergelake.parts.window import Window
+from mergelake.parts.window import ReadWindow
 from mergelake.store.protocol import Buffer
 
 SMALL_BYTES = 256 << 10
@@ -72,7 +72,9 @@ def open_parts(
             continue
 
 
-def fetch_windows(wanted: Sequence[tuple[PartReader, Sequence[FileRange], Window | None]]) -> list[Window | None]:
+def fetch_windows(
+    wanted: Sequence[tuple[PartReader, Sequence[FileRange], ReadWindow | None]],
+) -> list[ReadWindow | None]:
     """Fetch ranges of several parts in one round; each item is (part, ranges, window of bytes already in memory).
 
     Missing or damaged files are ignored, as by `open_parts`.
@@ -86,7 +88,7 @@ def fetch_windows(wanted: Sequence[tuple[PartReader, Sequence[FileRange], Window
             )
         except (CorruptDataError, NotFoundError):
             return [under for _, _, under in wanted]
-    return [Window(ranges, next(bodies), under) if ranges else under for _, ranges, under in wanted]
+    return [ReadWindow(ranges, next(bodies), under) if ranges else under for _, ranges, under in wanted]
 
 
 def _unopened(reader: PartReader, columns: Sequence[str], key: Sequence[t.DataType] | None, whole: bool) -> list[str]:

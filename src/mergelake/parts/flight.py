@@ -1,7 +1,7 @@
 """Concurrency of requests to a far store.
 
 Waiting takes no core, so it is bounded by requests and bytes (`Limits`, options of the store), not by cores. All
-requests of a process go through one thread pool (`begin`). Computation is bounded by `Slots`, as many as there are
+requests of a process go through one thread pool (`begin`). Computation is bounded by `CoreSlots`, as many as there are
 cores for it; a thread that waits for a reply lends its slot to another.
 """
 
@@ -43,7 +43,7 @@ class Limits:
         return Limits(max(1, requests), int(options.get("read_ahead_bytes", READ_AHEAD_BYTES)))
 
 
-class Slots:
+class CoreSlots:
     """A semaphore that bounds the number of threads that compute at a time."""
 
     def __init__(self, count: int) -> None:
@@ -82,7 +82,7 @@ def begin(store: Store, request: Callable[[A], T], arguments: Sequence[A]) -> Ca
     futures = [pool.submit(request, argument) for argument in arguments]
 
     def answers() -> list[T]:
-        slots: Slots | None = getattr(_own, "slots", None)
+        slots: CoreSlots | None = getattr(_own, "slots", None)
         try:
             if slots is None or all(each.done() for each in futures):
                 return [each.result() for each in futures]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from mergelake.format.skip_files import is_index_file
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import FileRange
-from mergelake.parts.window import Window
+from mergelake.parts.window import ReadWindow
 from mergelake.store.protocol import Buffer, Store
 
 
@@ -38,6 +38,6 @@ class Held:
         self.small = {name: body for name, body in files.items() if not is_data(name)}
         """Files that are read whole."""
         data = {name: body for name, body in files.items() if is_data(name)}
-        self.data = Window([FileRange(name, 0, len(body)) for name, body in data.items()], list(data.values()))
+        self.data = ReadWindow([FileRange(name, 0, len(body)) for name, body in data.items()], list(data.values()))
         """Files that are read by ranges."""
         self.bytes = sum(map(len, files.values())) + 200 * len(files)

@@ -21,7 +21,7 @@ from mergelake.core.schema import SkipIndex, TableSchema
 from mergelake.core.types import DataType
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundColumn, BoundNode, columns_of
-from mergelake.expr.evaluate import Context
+from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.nodes import Call, SyntaxNode, column_name
 from mergelake.expr.parser import parse
 from mergelake.expr.values import to_arrow
@@ -131,7 +131,7 @@ class IndexSink:
 
 def index_values(index: BoundIndex, block: pa.RecordBatch | pa.Table, types: Mapping[str, DataType]) -> list[pa.Array]:
     """Values of each expression of the index for the rows of a block, whose columns are of `types`."""
-    context = Context.of_block(block, types)
+    context = EvaluationContext.of_block(block, types)
     out = []
     for node in index.nodes:
         if isinstance(node, BoundColumn):

@@ -27,7 +27,7 @@ from mergelake.parts.cache import PartCache
 from mergelake.parts.layout import object_key
 from mergelake.parts.reader import ROW_EXISTS, PartReader
 from mergelake.parts.steps import MarkRange, ReadStep
-from mergelake.parts.window import Window
+from mergelake.parts.window import ReadWindow
 from mergelake.store.protocol import Buffer
 
 _FORM = "serialization.json"
@@ -100,7 +100,7 @@ class JoinedReader(PartReader):
         *,
         batch_rows: int = 0,
         threads: int | None = None,
-        ahead: Window | None = None,
+        ahead: ReadWindow | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All rows of the parts in the ranges, as one batch."""
         if ranges is not None and list(ranges) != [(0, len(self._parts))]:
@@ -134,7 +134,9 @@ class JoinedReader(PartReader):
         names = self._parts[0].files
         return {name: PartFile(name, sum(len(part.files[name]) for part in self._parts), ()) for name in names}, 0
 
-    def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[ReadStep], under: Window | None) -> Window:
+    def _fetch(
+        self, readers: Mapping[str, ColumnReader], steps: Sequence[ReadStep], under: ReadWindow | None
+    ) -> ReadWindow:
         return _Streams(self._parts)
 
     def small_files(self, names: Sequence[str]) -> dict[str, bytes]:
@@ -143,7 +145,7 @@ class JoinedReader(PartReader):
         return self._parts[0].reader.small_files(names)
 
 
-class _Streams(Window):
+class _Streams(ReadWindow):
     """Streams of the parts, concatenated on demand."""
 
     def __init__(self, parts: Sequence[WholePart]) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mergelake.core.manifest import Extent, PartFile, PartManifest
 
 
-class Place(NamedTuple):
+class ByteRange(NamedTuple):
     """Bytes of one object."""
 
     key: str
@@ -25,7 +25,7 @@ class Place(NamedTuple):
 class PartLayout:
     """The files of a part by name, each as the ordered places of its bytes."""
 
-    files: Mapping[str, tuple[Place, ...]]
+    files: Mapping[str, tuple[ByteRange, ...]]
 
     @property
     def named(self) -> bool:
@@ -46,9 +46,9 @@ def layout(directory: str, manifest: PartManifest) -> PartLayout:
     return PartLayout({name: places(directory, file) for name, file in manifest.file_table().items()})
 
 
-def places(directory: str, file: PartFile) -> tuple[Place, ...]:
+def places(directory: str, file: PartFile) -> tuple[ByteRange, ...]:
     """The places of the bytes of a file."""
-    return tuple(Place(object_key(directory, e), e.offset, e.length) for e in file.extents)
+    return tuple(ByteRange(object_key(directory, e), e.offset, e.length) for e in file.extents)
 
 
 def object_key(directory: str, extent: Extent) -> str:

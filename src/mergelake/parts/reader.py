@@ -38,7 +38,7 @@ from mergelake.parts.fetch import FileRange, PartRanges, begin_parts, fetch_whol
 from mergelake.parts.held import Held, held_key, is_data
 from mergelake.parts.layout import locate
 from mergelake.parts.steps import MarkRange, ReadStep, join_ranges, plan_steps, plan_windows
-from mergelake.parts.window import Window, fetch_window, merge_ranges, plain_bytes
+from mergelake.parts.window import ReadWindow, fetch_window, merge_ranges, plain_bytes
 from mergelake.store.cached import forget
 from mergelake.store.protocol import Buffer, Store
 
@@ -179,7 +179,7 @@ class PartReader:
         return [name for name in self.files if not is_data(name)]
 
     @property
-    def held(self) -> Window | None:
+    def held(self) -> ReadWindow | None:
         """Whole data files in memory."""
         return self._held.data if self._held is not None else None
 
@@ -201,12 +201,12 @@ class PartReader:
         """Ranges of this part's files, as `fetch_parts` takes them."""
         return PartRanges(self.directory, self.files, ranges)
 
-    def begin(self, ranges: Sequence[FileRange]) -> Callable[[], Window | None]:
+    def begin(self, ranges: Sequence[FileRange]) -> Callable[[], ReadWindow | None]:
         """Request ranges of data files (see `needs`); the returned function waits for the window `ahead` of `read`."""
         if not ranges:
             return lambda: self.held
         bodies = begin_parts(self.store, [self.part_ranges(ranges)])
-        return lambda: Window(ranges, bodies()[0], self.held)
+        return lambda: ReadWindow(ranges, bodies()[0], self.held)
 
     def fetch_file(self, name: str) -> bytes:
         """A whole file from the store; its hash is not checked."""
@@ -258,7 +258,7 @@ class PartReader:
         *,
         batch_rows: int = BATCH_ROWS,
         threads: int | None = None,
-        ahead: Window | None = None,
+        ahead: ReadWindow | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of half-open mark ranges (default: all), as batches of about `batch_rows` rows in storage form.
 
@@ -282,7 +282,7 @@ class PartReader:
             behind = stack.enter_context(ThreadPoolExecutor(1)) if len(windows) > 1 else None
             workers = threads if threads is not None else self._threads
             pool = stack.enter_context(ThreadPoolExecutor(workers)) if workers > 1 and len(columns) > 1 else None
-            following: Future[Window] | None = None
+            following: Future[ReadWindow] | None = None
             for number, (start, stop) in enumerate(windows):
                 window = following.result() if following is not None else self._fetch(readers, steps[start:stop], under)
                 following = None
@@ -294,13 +294,15 @@ class PartReader:
                         batch = self._batch(sources, window, piece, pool)
                         yield _alive(batch, requested) if masked else batch
 
-    def _fetch(self, readers: Mapping[str, ColumnReader], steps: Sequence[ReadStep], under: Window | None) -> Window:
+    def _fetch(
+        self, readers: Mapping[str, ColumnReader], steps: Sequence[ReadStep], under: ReadWindow | None
+    ) -> ReadWindow:
         if under is not None and self.complete:
             return under
         wanted = [FileRange(*need) for step in steps for reader in readers.values() for need in _needs(reader, step)]
         return fetch_window(self.store, self.directory, self.files, wanted, under)
 
-    def _bounded(self, sources: Mapping[str, _Source], window: Window, step: ReadStep) -> list[ReadStep]:
+    def _bounded(self, sources: Mapping[str, _Source], window: ReadWindow, step: ReadStep) -> list[ReadStep]:
         """The step, halved until the uncompressed bytes of every column are at most `BATCH_PLAIN_BYTES`."""
         if sum(end - first for first, end in step.ranges) < 2:
             return [step]
@@ -315,7 +317,7 @@ class PartReader:
         return [step]
 
     def _batch(
-        self, sources: Mapping[str, _Source], window: Window, step: ReadStep, pool: Executor | None
+        self, sources: Mapping[str, _Source], window: ReadWindow, step: ReadStep, pool: Executor | None
     ) -> pa.RecordBatch:
         def column(source: _Source) -> pa.Array:
             return self._decode(source, window, step)
@@ -329,7 +331,7 @@ class PartReader:
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _decode(self, source: _Source, window: Window, step: ReadStep) -> pa.Array:
+    def _decode(self, source: _Source, window: ReadWindow, step: ReadStep) -> pa.Array:
         reader = source.reader
         if reader is None or source.stored is None:
             return default_array(source.wanted, step.rows)

@@ -11,10 +11,10 @@ from mergelake.parts.fetch import FileRange, fetch
 from mergelake.store.protocol import Buffer, Store
 
 
-class Window:
+class ReadWindow:
     """Ranges of files in memory; other ranges may be in the window `under` it."""
 
-    def __init__(self, ranges: Sequence[FileRange], bodies: Sequence[Buffer], under: Window | None = None) -> None:
+    def __init__(self, ranges: Sequence[FileRange], bodies: Sequence[Buffer], under: ReadWindow | None = None) -> None:
         self._under = under
         self._starts: dict[str, list[int]] = {}
         self._bodies: dict[str, list[memoryview]] = {}
@@ -50,15 +50,15 @@ def fetch_window(
     directory: str,
     files: Mapping[str, PartFile],
     wanted: Sequence[FileRange],
-    under: Window | None = None,
-) -> Window:
+    under: ReadWindow | None = None,
+) -> ReadWindow:
     """Fetch ranges that may overlap, each byte once, without those that `under` covers."""
     ranges = merge_ranges(wanted)
     if under is not None:
         ranges = [part for part in ranges if not under.covers(part)]
         if not ranges:
             return under
-    return Window(ranges, fetch(store, directory, files, ranges), under)
+    return ReadWindow(ranges, fetch(store, directory, files, ranges), under)
 
 
 def merge_ranges(wanted: Sequence[FileRange]) -> list[FileRange]:

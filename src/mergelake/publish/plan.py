@@ -62,7 +62,7 @@ class PublishedName:
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
+class EmptyPart:
     """An empty part to create."""
 
     info: PartInfo
@@ -81,7 +81,7 @@ class PublishPlan:
 
     add: tuple[str, ...]
     """Ids of active parts that have no name yet, in the order of the commits that brought their newest rows."""
-    cover: tuple[Cover, ...]
+    cover: tuple[EmptyPart, ...]
     remove: tuple[str, ...]
     """Tokens of names whose cover has been visible long enough."""
     open: frozenset[str] = field(default=frozenset(), compare=False)
@@ -129,7 +129,7 @@ def plan_publish(
     known = {name.part_id for name in shown}
     add = tuple(sorted(active.keys() - known, key=lambda i: (active[i].max_block, active[i])))
     standing = {p: list(infos) for p, infos in groupby(sorted(active.values()), key=lambda info: info.partition_id)}
-    cover: list[Cover] = []
+    cover: list[EmptyPart] = []
     remove: set[str] = set()
     left = {active[part_id].partition_id for part_id in add}
     for partition, group in groupby(sorted(shown, key=lambda n: n.info), key=lambda name: name.info.partition_id):
@@ -170,12 +170,12 @@ class _Infos:
         return np.asarray(higher & (low <= info.min_block) & (high >= info.max_block) & (mutation >= info.mutation))
 
 
-def _empty_parts(bare: list[PublishedName], floor: PartInfo | None) -> list[Cover]:
+def _empty_parts(bare: list[PublishedName], floor: PartInfo | None) -> list[EmptyPart]:
     """Empty parts over uncovered names of one partition."""
     last = floor.max_block if floor is not None else 0
     below = tuple(name.token for name in bare if name.info.max_block <= last)
     alone = [name for name in bare if not name.empty]
-    covers = [Cover(merged_name([name.info]), (name.token,)) for name in alone if name.info.max_block > last]
+    covers = [EmptyPart(merged_name([name.info]), (name.token,)) for name in alone if name.info.max_block > last]
     if floor is not None and len(covers) < len(alone):
-        covers.insert(0, Cover(floor, below))
+        covers.insert(0, EmptyPart(floor, below))
     return covers

@@ -43,7 +43,7 @@ from mergelake.parts.layout import layout
 from mergelake.parts.listing import CHUNK_BYTES, file_chunks
 from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.writer import PartWriter
-from mergelake.publish.plan import GRACE_SECONDS, Cover, empty_info, shown_token
+from mergelake.publish.plan import GRACE_SECONDS, EmptyPart, empty_info, shown_token
 from mergelake.publish.shown import Shown
 from mergelake.store.protocol import Store
 from mergelake.table.gc_notes import Notes
@@ -168,7 +168,7 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
     )
 
 
-def _take_back(handle: TableHandle, added: Mapping[str, ActivePart], covers: Iterable[Cover]) -> None:
+def _take_back(handle: TableHandle, added: Mapping[str, ActivePart], covers: Iterable[EmptyPart]) -> None:
     """Remove names of parts that are no longer kept: this process slept, and their files may be gone.
 
     `added` are parts by their tokens. Of the empty parts in `covers`, the names of those without files are removed:
@@ -220,7 +220,7 @@ def agreed(store: Store, key: str) -> bytes:
     raise CorruptDataError("An object reads differently each time", object_key=key)
 
 
-def _write_empty(handle: TableHandle, schema: TableSchema, cover: Cover) -> None:
+def _write_empty(handle: TableHandle, schema: TableSchema, cover: EmptyPart) -> None:
     """The files of a part without rows, of the partition of the parts that it covers."""
     data = b""
     if schema.partition_by:

@@ -26,7 +26,7 @@ HELD_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StatementAnswer:
     """The result of a statement: all of it, or a stream."""
 
     rows: pa.Table | Batches | bytes | Chunks
@@ -45,21 +45,21 @@ class Answer:
         return self.cost if self.open is None else self.open.read
 
 
-def answer_of(prepared: Prepared, text: str, tables: Mapping[str, object], context: Context) -> Answer:
+def answer_of(prepared: Prepared, text: str, tables: Mapping[str, object], context: Context) -> StatementAnswer:
     """Run the statement in ClickHouse; returns the result in the requested form, a large one as a stream."""
     form = prepared.rewritten.format
     if writes_file(prepared.parsed):
         data = engine.run(text, tables, output=form or "TabSeparated", settings=context.settings)
-        return Answer(data.data.to_pybytes(), cost=(data.rows_read, data.bytes_read))
+        return StatementAnswer(data.data.to_pybytes(), cost=(data.rows_read, data.bytes_read))
     if form:
         chunks = Chunks(begin(text, tables, output=form, settings=context.settings))
-        return Answer(chunks.whole() if chunks.ended else chunks, cost=chunks.read, count=chunks.rows)
+        return StatementAnswer(chunks.whole() if chunks.ended else chunks, cost=chunks.read, count=chunks.rows)
     names, kinds = prepared.columns(context)
     if totals.has_totals(prepared.parsed):
         rows_and_totals = totals.run(text, tables, totals.carried(context.settings, prepared.parsed), names, kinds)
         return finish(rows_and_totals.rows, kinds, totals=rows_and_totals.totals)
     batches = Batches(begin(without_nothing(text, names, kinds), tables, settings=context.settings), kinds)
-    return Answer(batches.whole() if batches.ended else batches, kinds, cost=batches.read)
+    return StatementAnswer(batches.whole() if batches.ended else batches, kinds, cost=batches.read)
 
 
 def clickhouse_input(
@@ -82,17 +82,17 @@ def clickhouse_input(
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def finish(raw: pa.Table, kinds: tuple[str, ...], totals: pa.Table | None = None) -> Answer:
+def finish(raw: pa.Table, kinds: tuple[str, ...], totals: pa.Table | None = None) -> StatementAnswer:
     """Convert ClickHouse's result with columns of types `kinds` to the public form."""
     parsed = parse_types([kind.replace("Array(Nothing)", "Array(String)") for kind in kinds])
     if needs_types(raw.schema, parsed):
         raw = to_public(raw, parsed)
     if totals is not None and needs_types(totals.schema, parsed):
         totals = to_public(totals, parsed)
-    return Answer(raw, kinds, totals)
+    return StatementAnswer(raw, kinds, totals)
 
 
-class Meter:
+class StatementMeter:
     """Counts the rows and bytes of scans, reports progress, checks limits and cancellation."""
 
     def __init__(self, total: int, context: Context, limits: ReadLimits) -> None:

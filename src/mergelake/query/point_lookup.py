@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError
 from mergelake.core.lexer import Token
-from mergelake.query.source import ReadRequest, Scan, Source
+from mergelake.query.source import ReadRequest, Source, SourceScan
 from mergelake.query.statement.parsed_select import ParsedSelect
 
 ROWS_MAX = 200_000
@@ -23,7 +23,9 @@ _SETTINGS = {"max_threads"}
 """Settings that do not change results."""
 
 
-def direct_scan(parsed: ParsedSelect, source: Source, settings: Mapping[str, str]) -> tuple[Scan, int | None] | None:
+def direct_scan(
+    parsed: ParsedSelect, source: Source, settings: Mapping[str, str]
+) -> tuple[SourceScan, int | None] | None:
     """(planned scan whose rows are the result, LIMIT); None if the statement needs ClickHouse."""
     if len(parsed.scopes) != 1 or len(parsed.references) != 1 or parsed.format:
         return None

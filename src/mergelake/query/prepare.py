@@ -13,7 +13,7 @@ from mergelake.core.types import STRING
 from mergelake.query.attach.attaching import DATABASE
 from mergelake.query.context import Context
 from mergelake.query.embedded import engine
-from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Scan, Source
+from mergelake.query.source import ArrowSource, AsOf, Layers, Resolve, Source, SourceScan
 from mergelake.query.statement.access import check_access, check_expression, check_fixed, set_names
 from mergelake.query.statement.limits import ReadLimits, check_size, read_limits
 from mergelake.query.statement.parsed_select import ParsedSelect, TableReference
@@ -161,7 +161,9 @@ def with_last_settings(parsed: ParsedSelect, context: Context) -> Context:
     return replace(context, settings={**context.settings, **for_clickhouse(values)})
 
 
-def plan_scans(prepared: Prepared, settings: Mapping[str, str], only: Collection[str] | None = None) -> dict[str, Scan]:
+def plan_scans(
+    prepared: Prepared, settings: Mapping[str, str], only: Collection[str] | None = None
+) -> dict[str, SourceScan]:
     """Plan a scan for each slot that reads (or those in `only`), without conditions that `settings` may affect."""
     return {
         slot.object_name: source.plan(slot.judged(settings))

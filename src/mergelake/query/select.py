@@ -18,7 +18,7 @@ from dataclasses import replace
 from mergelake.convert.storage import to_public_table
 from mergelake.core.arrow import storage_schema
 from mergelake.core.errors import MergelakeError
-from mergelake.query.answer import Answer, Meter, answer_of, clickhouse_input
+from mergelake.query.answer import StatementAnswer, StatementMeter, answer_of, clickhouse_input
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.embedded import progress
@@ -37,7 +37,7 @@ from mergelake.query.prepare import (
     with_last_settings,
 )
 from mergelake.query.result import QueryResult, Stats
-from mergelake.query.source import Resolve, Scan
+from mergelake.query.source import Resolve, SourceScan
 from mergelake.query.spread.chosen import Chosen, choose_executor, may_be_spread
 from mergelake.query.statement.limits import ReadLimits
 from mergelake.query.statement.parsed_select import ParsedSelect
@@ -88,7 +88,7 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
             check_scannable(prepared, str(why))
     scans = scans or plan_scans(prepared, context.settings)
     limits.check(scans.values())
-    meter = Meter(sum(scan.rows for scan in scans.values()), context, limits)
+    meter = StatementMeter(sum(scan.rows for scan in scans.values()), context, limits)
     try:
         # Without a scan of ours ClickHouse alone knows how far it is.
         with progress.reporting(None if scans else context.on_progress, context.settings) as marked:
@@ -101,14 +101,14 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
 def _run_spread(
     prepared: Prepared,
     chosen: Chosen,
-    scans: Mapping[str, Scan],
+    scans: Mapping[str, SourceScan],
     context: Context,
     limits: ReadLimits,
     started_s: float,
 ) -> QueryResult:
     from mergelake.query.spread.executor import run_spread
 
-    meter = Meter(sum(scan.rows for scan in scans.values()), context, limits)
+    meter = StatementMeter(sum(scan.rows for scan in scans.values()), context, limits)
     assert context.run_tasks is not None
     try:
         limits.check(scans.values())
@@ -120,7 +120,12 @@ def _run_spread(
 
 
 def _result(
-    prepared: Prepared, answer: Answer, chosen: Chosen, context: Context, meter: Meter, started_s: float
+    prepared: Prepared,
+    answer: StatementAnswer,
+    chosen: Chosen,
+    context: Context,
+    meter: StatementMeter,
+    started_s: float,
 ) -> QueryResult:
     elapsed = until_end(answer.open, lambda: context.clock.monotonic_s() - started_s)
     if answer.open is not None:
@@ -145,13 +150,15 @@ def _look_up(
     scan, limit = direct
     limits.check((scan,))
     types = {name: source.columns[name] for name in scan.columns}
-    meter = Meter(scan.rows, context, limits)
+    meter = StatementMeter(scan.rows, context, limits)
     table = to_public_table(first_rows(meter.counted(scan.read()), storage_schema(types), limit), types)
     stats = Stats(context.clock.monotonic_s() - started_s, meter.rows, meter.bytes, "local", "a look-up: only a scan")
     return QueryResult(table, tuple(map(str, types.values())), stats)
 
 
-def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, meter: Meter) -> Answer:
+def _run_local(
+    prepared: Prepared, scans: Mapping[str, SourceScan], context: Context, meter: StatementMeter
+) -> StatementAnswer:
     text = prepared.text(context.now_ms)
     schemas = empty_tables(prepared)
     whole = not _may_stop_early(prepared.parsed, scans)
@@ -162,7 +169,7 @@ def _run_local(prepared: Prepared, scans: Mapping[str, Scan], context: Context, 
     return answer_of(prepared, text, tables, context)
 
 
-def _may_stop_early(parsed: ParsedSelect, scans: Mapping[str, Scan]) -> bool:
+def _may_stop_early(parsed: ParsedSelect, scans: Mapping[str, SourceScan]) -> bool:
     """Whether a LIMIT may end the scans early: not in a look-up, nor if all rows are sorted or grouped."""
     if sum(scan.rows for scan in scans.values()) <= SMALL_ROWS:
         return False

@@ -1,7 +1,7 @@
 """The interface between `query` and the tables that it reads.
 
 A `Source` is a table at the version when the statement began (a snapshot), so a table named twice in one statement has
-the same rows. `plan` decides which parts and marks to read, `Scan.read` reads them.
+the same rows. `plan` decides which parts and marks to read, `SourceScan.read` reads them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ReadRequest:
     """Rows that the conditions reject must be omitted, because nothing filters after the scan."""
 
 
-class Scan(Protocol):
+class SourceScan(Protocol):
     """One planned read."""
 
     @property
@@ -133,7 +133,7 @@ class Source(Protocol):
         """The table at an older version. Raises BAD_ARGUMENTS, or NOT_IMPLEMENTED without history."""
         ...
 
-    def plan(self, wanted: ReadRequest) -> Scan:
+    def plan(self, wanted: ReadRequest) -> SourceScan:
         """Plan a scan."""
         ...
 
@@ -159,7 +159,7 @@ class Layers:
 
     tables: tuple[tuple[str, tuple[str, ...]], ...]
     """(table name, names of its parts to exclude)."""
-    rest: Scan | None = None
+    rest: SourceScan | None = None
     remote: bool = False
     """Whether reading the tables waits for a store."""
 

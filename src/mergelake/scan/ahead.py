@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.parts.ahead import SMALL_BYTES, open_parts
-from mergelake.parts.flight import Limits, Slots
+from mergelake.parts.flight import CoreSlots, Limits
 from mergelake.scan.filter import TOGETHER_BYTES, RowSelection, fetch_ahead
 from mergelake.scan.pieces import batch_schema, cut_pieces
 from mergelake.scan.plan import ScanItem, ScanPlan, column_bytes
@@ -64,7 +64,7 @@ class _Ahead:
         self._shared, self._plan = run, plan
         self._steps: tuple[FilterStep, ...] = plan_steps(plan)
         self._schema, self._types = batch_schema(plan), all_types(plan.schema)
-        self._slots = Slots(run.workers)
+        self._slots = CoreSlots(run.workers)
         self._joins = can_join(plan)
         self._ended = False
         early = [name for step in self._steps for name in step.columns]

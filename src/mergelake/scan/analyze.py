@@ -7,7 +7,7 @@ a constant and the other is
 2. an argument of a key expression (`ts > …` with the key `toYYYYMM(ts)`): then the function is applied to the
    constant too, and the comparison is *relaxed*: `toYYYYMM(ts) >= toYYYYMM(…)`.
 
-`toYear(x)` and `toYYYYMM(x)` compared with a number become a range of `x` first. Anything else is `Unknown`.
+`toYear(x)` and `toYYYYMM(x)` compared with a number become a range of `x` first. Anything else is `UnknownCondition`.
 
 Source: ClickHouse, `KeyCondition::extractAtomFromTree`, `OptimizeDateOrDateTimeConverterWithPreimageVisitor`.
 """
@@ -37,7 +37,7 @@ from mergelake.scan.condition import (
     MonotonicFunction,
     Not,
     Or,
-    Unknown,
+    UnknownCondition,
 )
 from mergelake.scan.constants import comparable, in_type
 from mergelake.scan.monotonic import evaluator, monotonic_function_of
@@ -78,7 +78,7 @@ class Key:
 def analyze(predicate: BoundNode | None, key: Key) -> Condition:
     """The condition that `predicate` implies for `key`; Unknown if it implies none or `predicate` is None."""
     if predicate is None or not key.nodes:
-        return Unknown()
+        return UnknownCondition()
     return analyze_leaves(predicate, lambda node, function: _atom(node, function, key))
 
 
@@ -140,7 +140,7 @@ def _atom(node: BoundNode, function: str, key: Key) -> Condition:
         return _as_flag(node, key, negated=function != node.function)
     left, right = node.args
     if function in ("in", "notIn"):
-        return _in_set(left, right, function == "notIn", key) if isinstance(right, BoundLiteral) else Unknown()
+        return _in_set(left, right, function == "notIn", key) if isinstance(right, BoundLiteral) else UnknownCondition()
     if function in _PREFIX and isinstance(right, BoundLiteral) and isinstance(right.value, bytes):
         return _prefix(function, left, right.value, key)
     if function not in TURNED:
@@ -149,14 +149,14 @@ def _atom(node: BoundNode, function: str, key: Key) -> Condition:
         return _compare(function, left, right, key)
     if isinstance(left, BoundLiteral):
         return _compare(TURNED[function], right, left, key)
-    return Unknown()
+    return UnknownCondition()
 
 
 def _as_flag(node: BoundNode, key: Key, *, negated: bool = False) -> Condition:
     """A key used as a condition by itself: `WHERE flag` is `flag != 0`; `negated` if NOT was pushed down to it."""
     key_use = _find_key(node, key)
     if key_use is None or t.is_nullable(node.type) or not isinstance(t.inner_type(node.type), (t.Int, t.Bool)):
-        return Unknown()
+        return UnknownCondition()
     return InRange(key_use[0], key_use[1], 0, True, 0, True, negated=not negated, shrink=True, type=node.type)
 
 
@@ -235,7 +235,7 @@ def _compare(function: str, node: BoundNode, constant: BoundLiteral, key: Key) -
     if constant.value is None:
         return Constant(False)
     if isinstance(constant.value, float) and constant.value != constant.value:
-        return Unknown()
+        return UnknownCondition()
     key_use = _find_key(node, key)
     if key_use is not None:
         return _range(function, key_use[0], key_use[1], node.type, constant, relaxed=False)
@@ -257,14 +257,14 @@ def _compare(function: str, node: BoundNode, constant: BoundLiteral, key: Key) -
         if not rising:
             weakened = TURNED[weakened]
         return _range(weakened, column, (), key.nodes[column].type, value, relaxed=True)
-    return Unknown()
+    return UnknownCondition()
 
 
 def _range(
     function: str, column: int, chain: FunctionChain, data_type: t.DataType, constant: BoundLiteral, *, relaxed: bool
 ) -> Condition:
     if not orderable(data_type):
-        return Unknown()
+        return UnknownCondition()
     shrink = is_native_integer(data_type)
     if shrink and isinstance(constant.value, float):
         rounded = _round(function, constant.value)
@@ -273,7 +273,7 @@ def _range(
         function, constant = rounded
     value = comparable(constant, data_type)
     if value is None:
-        return Unknown()
+        return UnknownCondition()
     low: Value | None = None
     high: Value | None = None
     low_included = high_included = False
@@ -311,19 +311,21 @@ def _round(function: str, value: float) -> Constant | tuple[str, BoundLiteral]:
 def _prefix(function: str, node: BoundNode, pattern: bytes, key: Key) -> Condition:
     """LIKE and startsWith as the range of strings with the pattern's fixed prefix."""
     if not isinstance(t.inner_type(node.type), t.String):
-        return Unknown()
+        return UnknownCondition()
     prefix, exact = (pattern, True) if function == "startsWith" else like_prefix(pattern)
     if function != "startsWith" and exact is None:
         return _compare("equals" if function == "like" else "notEquals", node, BoundLiteral(prefix, t.STRING), key)
     if function == "notLike" and pattern[:1] == b"%" and not set(pattern[1:]) & set(b"%_\\"):
-        return Not(Unknown())  # ClickHouse rewrites it to NOT endsWith(…), which its conjunction test does not accept
+        return Not(
+            UnknownCondition()
+        )  # ClickHouse rewrites it to NOT endsWith(…), which its conjunction test does not accept
     key_use = _find_key(node, key)
     if not prefix or key_use is None or key_use[1]:
-        return Unknown()
+        return UnknownCondition()
     high = prefix.rstrip(b"\xff")
     above = high[:-1] + bytes([high[-1] + 1]) if high else None
     if function == "notLike" and not exact:
-        return Unknown()
+        return UnknownCondition()
     atom = InRange(key_use[0], (), prefix, True, above, False, relaxed=not exact, type=node.type)
     return Not(atom) if function == "notLike" else atom
 
@@ -357,7 +359,7 @@ def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Co
     items: Sequence[BoundNode] = left.args if is_tuple and isinstance(left, BoundCall) else (left,)
     rows = set_rows(right, len(items) if is_tuple else 0)
     if rows is None:
-        return Unknown()
+        return UnknownCondition()
     chosen: dict[int, tuple[int, FunctionChain, list[BoundCall]]] = {}
     relaxed = False
     for position, item in enumerate(items):
@@ -370,14 +372,14 @@ def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Co
             chosen.setdefault(column, (position, (), calls))
             relaxed = True
     if not chosen:
-        return Unknown()
+        return UnknownCondition()
     columns = tuple(sorted(chosen))
     try:
         converted = [_set_row(row, items, chosen, columns, key) for row in rows]
     except MergelakeError:
-        return Unknown()
+        return UnknownCondition()
     if any(row is None for row in converted):
-        return Unknown()
+        return UnknownCondition()
     values = sorted({row for row in converted if row})
     compared = [chosen[c][1][-1].type if chosen[c][1] else key.nodes[c].type for c in columns]
     # 0.0 and -0.0 are equal in a key but are two members of a set, so a zero in the key may be either.

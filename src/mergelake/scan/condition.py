@@ -6,7 +6,7 @@ answers err towards "yes" only. So a granule whose box cannot be true is skipped
 the two answers. `scan.hyperrectangles` evaluates a condition on many boxes at a time.
 
 Atoms compare one key column (or a monotonic function of it) with a range, or several columns with a set of tuples.
-Everything else in a predicate is `Unknown`: both answers are yes.
+Everything else in a predicate is `UnknownCondition`: both answers are yes.
 
 Source: ClickHouse, `src/Storages/MergeTree/KeyCondition.cpp`, `MergeTreeSetIndex::checkInRange`.
 """
@@ -50,7 +50,7 @@ FunctionChain = tuple[MonotonicFunction, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownCondition:
     """Implies nothing for the key."""
 
 
@@ -135,7 +135,7 @@ class Or:
 
 
 Atom = InRange | InSet | IsNull
-Condition = Unknown | Constant | InRange | InSet | IsNull | Probe | Not | And | Or
+Condition = UnknownCondition | Constant | InRange | InSet | IsNull | Probe | Not | And | Or
 
 
 def atoms(condition: Condition) -> Iterator[Condition]:
@@ -177,7 +177,7 @@ def is_useless(condition: Condition) -> bool:
     Like in ClickHouse, whose numbers EXPLAIN reproduces, a negated constant counts as the constant itself.
     """
     match condition:
-        case Unknown():
+        case UnknownCondition():
             return True
         case Constant(value):
             return value
@@ -215,7 +215,7 @@ def is_continuous(condition: Condition, key_columns: int) -> bool:
     if not _is_conjunction(condition):
         return False
     for atom in atoms(condition):
-        if isinstance(atom, (Unknown, Constant)):
+        if isinstance(atom, (UnknownCondition, Constant)):
             if isinstance(atom, Constant) and not atom.value:
                 return False
             continue

@@ -23,7 +23,7 @@ from mergelake.scan.condition import (
     Not,
     Or,
     Probe,
-    Unknown,
+    UnknownCondition,
     used_columns,
 )
 
@@ -40,7 +40,7 @@ def describe(condition: Condition, names: Sequence[str]) -> tuple[str, tuple[str
 def _pair(node: Condition, names: Sequence[str]) -> tuple[str, str]:
     """Texts of "can be true" and "can be false"."""
     match node:
-        case Unknown() | Probe():
+        case UnknownCondition() | Probe():
             return _TRUE, _TRUE
         case Constant(value):
             return (_TRUE, _FALSE) if value else (_FALSE, _TRUE)

@@ -16,10 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.types import DataType
-from mergelake.expr.evaluate import Context
+from mergelake.expr.evaluate import EvaluationContext
 from mergelake.parts.ahead import fetch_windows
 from mergelake.parts.fetch import FileRange
-from mergelake.parts.window import Window
+from mergelake.parts.window import ReadWindow
 from mergelake.scan.prewhere import FilterStep
 from mergelake.scan.prune import MarkRange, join
 from mergelake.scan.source import Arrays, PartSource, block_of
@@ -33,7 +33,7 @@ class RowSelection:
     """The surviving rows of some mark ranges, with the columns read so far."""
 
     def __init__(
-        self, source: PartSource, ranges: Sequence[MarkRange], stats: ScanStats, ahead: Window | None = None
+        self, source: PartSource, ranges: Sequence[MarkRange], stats: ScanStats, ahead: ReadWindow | None = None
     ) -> None:
         self._source = source
         self.ahead = ahead
@@ -73,7 +73,7 @@ class RowSelection:
         return ranges if self.ahead is None else [part for part in ranges if not self.ahead.covers(part)]
 
     @property
-    def under(self) -> Window | None:
+    def under(self) -> ReadWindow | None:
         """The bytes of the part's files that are in memory."""
         return self.ahead if self.ahead is not None else self._source.reader.held
 
@@ -88,7 +88,7 @@ class RowSelection:
         for condition in step.conditions:
             if not self.count:
                 return
-            mask = Context.of_block(block_of(self._arrays, self.count), types).mask(condition)
+            mask = EvaluationContext.of_block(block_of(self._arrays, self.count), types).mask(condition)
             self.keep(mask)
 
     def batch(self, names: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:

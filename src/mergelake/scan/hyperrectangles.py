@@ -34,7 +34,7 @@ from mergelake.scan.condition import (
     Not,
     Or,
     Probe,
-    Unknown,
+    UnknownCondition,
     has_chain,
     used_columns,
 )
@@ -204,7 +204,7 @@ class KeyConditionEvaluator:
 
     def _evaluate(self, node: Condition, box: Hyperrectangle, count: int) -> Mask:
         match node:
-            case Unknown():
+            case UnknownCondition():
                 return np.ones(count, dtype=bool), np.ones(count, dtype=bool)
             case Constant(value):
                 return np.full(count, value), np.full(count, not value)

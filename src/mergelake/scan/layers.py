@@ -38,7 +38,7 @@ from mergelake.order.normalized_keys import normalized_keys, same_as_previous
 from mergelake.order.replacing import final_rows, replacing_mode
 from mergelake.order.sorting import sort_order
 from mergelake.parts.ahead import open_parts
-from mergelake.parts.flight import Limits, Slots
+from mergelake.parts.flight import CoreSlots, Limits
 from mergelake.scan.filter import TOGETHER_BYTES, RowSelection, fetch_ahead
 from mergelake.scan.keys import decode_keys, scan_keys
 from mergelake.scan.ordered import Value, orderable, ordered
@@ -90,7 +90,7 @@ class _Layers:
         self._schema = pa.schema(fields)
         self._sources: dict[str, PartSource] = {}
         self._lock = threading.Lock()
-        self._slots = Slots(run.workers)
+        self._slots = CoreSlots(run.workers)
         self._ended = False
         self._limit = plan.request.limit if plan.request.ordered else None
         steps = [name for step in (*self._early, *self._late) for name in step.columns]

@@ -19,7 +19,7 @@ from mergelake.core import types as t
 from mergelake.core.arrow import storage_schema
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, unbind_typed
-from mergelake.expr.evaluate import Context
+from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.nodes import Call, ColumnRef, SyntaxNode
 from mergelake.expr.values import to_arrow
 from mergelake.scan.condition import MonotonicFunction
@@ -78,7 +78,7 @@ def evaluator(call: SyntaxNode, argument: t.DataType) -> tuple[Callable[[pa.Arra
         elif array.type != schema.field(0).type:
             array = array.cast(schema.field(0).type)
         batch = pa.RecordBatch.from_arrays([array], schema=pa.schema([schema.field(0).with_nullable(True)]))
-        out = to_arrow(Context.of_block(batch, columns).eval(bound), bound.type, len(array))
+        out = to_arrow(EvaluationContext.of_block(batch, columns).eval(bound), bound.type, len(array))
         return out.combine_chunks() if isinstance(out, pa.ChunkedArray) else out
 
     return apply, bound.type

@@ -27,7 +27,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.expr.bound import BoundNode, columns_of
-from mergelake.expr.evaluate import Context
+from mergelake.expr.evaluate import EvaluationContext
 from mergelake.format.names import streams_by_column
 from mergelake.log.state import ActivePart
 from mergelake.order.replacing import replacing_mode
@@ -252,7 +252,7 @@ def _by_virtual_columns(parts: list[ActivePart], pieces: Sequence[BoundNode], sc
             "_partition_id": pa.array([p.info.partition_id.encode() for p in parts], pa.binary()).dictionary_encode(),
         }
     )
-    context = Context.of_block(block, VIRTUAL_COLUMNS)
+    context = EvaluationContext.of_block(block, VIRTUAL_COLUMNS)
     keep = np.ones(len(parts), dtype=bool)
     for piece in wanted:
         keep &= context.mask(piece)

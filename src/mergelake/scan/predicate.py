@@ -15,7 +15,7 @@ from mergelake.core.schema import TableSchema, unknown_column
 from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundNode, columns_of, conjuncts
-from mergelake.expr.evaluate import Context
+from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.nodes import Call, Literal
 from mergelake.expr.parser import parse
 from mergelake.expr.values import Vec
@@ -116,7 +116,7 @@ def conjunction(pieces: tuple[BoundNode, ...]) -> BoundNode | None:
     return BoundCall("and", pieces, t.UINT8, _never)
 
 
-def _never(_: Context) -> Vec:
+def _never(_: EvaluationContext) -> Vec:
     raise AssertionError("a conjunction is evaluated piece by piece")
 
 

@@ -15,7 +15,7 @@ from itertools import islice
 
 import pyarrow as pa
 
-from mergelake.core.cancel import Cancel
+from mergelake.core.cancel import CancelToken
 from mergelake.core.errors import CorruptDataError, NotFoundError, error
 from mergelake.parts.cache import PartCache, of_tasks
 from mergelake.parts.fetch import is_remote
@@ -42,7 +42,7 @@ def read_items(
     threads: int | None = None,
     ordered: bool = False,
     stats: ScanStats | None = None,
-    cancel: Cancel | None = None,
+    cancel: CancelToken | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `items` (all of the plan if None) that pass the plan's conditions, in storage form.
 

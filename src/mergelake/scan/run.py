@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mergelake.core.cancel import Cancel
+from mergelake.core.cancel import CancelToken
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import is_remote
 from mergelake.scan.plan import ScanItem, ScanPlan
@@ -24,7 +24,7 @@ class ReadRun:
     workers: int
     """Number of threads that decode and filter."""
     stats: ScanStats
-    cancel: Cancel | None
+    cancel: CancelToken | None
 
     @property
     def is_far(self) -> bool:

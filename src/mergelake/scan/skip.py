@@ -35,7 +35,7 @@ from mergelake.parts.index_reader import corrupt_index, find_index, index_size, 
 from mergelake.parts.indexing import BoundIndex, table_indexes
 from mergelake.parts.reader import PartReader
 from mergelake.scan.analyze import Key, analyze, analyze_leaves
-from mergelake.scan.condition import Condition, InRange, InSet, Probe, Unknown, atoms
+from mergelake.scan.condition import Condition, InRange, InSet, Probe, UnknownCondition, atoms
 from mergelake.scan.describe import describe
 from mergelake.scan.hyperrectangles import KeyConditionEvaluator, KeyTable, Mask, Span
 from mergelake.scan.prune import MarkRange
@@ -115,14 +115,14 @@ def skip_plan(schema: TableSchema, predicate: BoundNode | None) -> SkipPlan | No
     ]
     if not useful:
         return None
-    shape = analyze_leaves(predicate, lambda node, function: Unknown())
+    shape = analyze_leaves(predicate, lambda node, function: UnknownCondition())
     leaves = len(list(atoms(shape)))
     combines = len(useful) > 1 and not is_conjunction(shape) and leaves <= _LEAVES_MAX
     return SkipPlan(tuple(useful), shape, combines, schema.version)
 
 
 def _useful(index: BoundIndex, predicate: BoundNode) -> UsefulIndex | None:
-    key_condition: Condition = Unknown()
+    key_condition: Condition = UnknownCondition()
     if isinstance(index.kind, (MinMax, ValueSet)):
         key_condition = analyze(predicate, Key(index.nodes, index.texts))
     match index.kind:
@@ -260,7 +260,7 @@ def _with_extremes(useful: UsefulIndex, sets: SetGranules, matches: Bools, cover
 
     The results of single comparisons come from these extremes alone.
     """
-    if not covered.any() or isinstance(useful.key_condition, Unknown):
+    if not covered.any() or isinstance(useful.key_condition, UnknownCondition):
         return Judgement(matches, np.ones_like(matches))
     ends = np.cumsum(sets.counts[covered])
     bounds = []

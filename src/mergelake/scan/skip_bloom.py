@@ -26,7 +26,7 @@ from mergelake.expr.values import arrow_value
 from mergelake.format.skip_bloom import BloomGranules, hash_values
 from mergelake.parts.indexing import BoundIndex
 from mergelake.scan.analyze import set_rows
-from mergelake.scan.condition import Condition, Probe, Unknown
+from mergelake.scan.condition import Condition, Probe, UnknownCondition
 from mergelake.scan.constants import in_type
 
 
@@ -42,10 +42,10 @@ class HoldsValues:
 def bloom_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
     """The condition on the index for one comparison."""
     if not isinstance(node, BoundCall) or len(node.args) != 2:
-        return Unknown()
+        return UnknownCondition()
     left, right = node.args
     if is_emptiness(left, right, function):
-        return Unknown()
+        return UnknownCondition()
     try:
         if function == "in" and isinstance(right, BoundLiteral):
             return _in(index, left, right)
@@ -56,8 +56,8 @@ def bloom_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
         if function in ("has", "hasAny", "hasAll", "mapContains") and isinstance(right, BoundLiteral):
             return _has(index, function, left, right)
     except MergelakeError:
-        return Unknown()
-    return Unknown()
+        return UnknownCondition()
+    return UnknownCondition()
 
 
 def is_emptiness(left: BoundNode, right: BoundNode, function: str) -> bool:
@@ -115,13 +115,13 @@ def _equals(index: BoundIndex, node: BoundNode, value: BoundLiteral) -> Conditio
         pairs = zip(node.args, value.value, value.type.elements, strict=True)
         places = [_place_of_value(index, arg, BoundLiteral(v, kind)) for arg, v, kind in pairs]
         judged = tuple(place for place in places if place is not None)
-        return Probe(HoldsValues(judged)) if judged else Unknown()
+        return Probe(HoldsValues(judged)) if judged else UnknownCondition()
     place = _place_of_value(index, node, value)
     if place is None:
         element = map_element(index, node, value)
         if element is not None:
             place = _hashed(index, element[0], [element[1]])
-    return Unknown() if place is None else Probe(HoldsValues((place,)))
+    return UnknownCondition() if place is None else Probe(HoldsValues((place,)))
 
 
 def _place_of_value(index: BoundIndex, node: BoundNode, value: BoundLiteral) -> tuple[int, tuple[int, ...]] | None:
@@ -138,15 +138,15 @@ def _has(index: BoundIndex, function: str, node: BoundNode, value: BoundLiteral)
     if at is None:
         at = map_keys_place(index, node) if function in ("has", "mapContains") else None
     if at is None or not isinstance(index.types[at], t.Array):
-        return Unknown()
+        return UnknownCondition()
     values = [value]
     if function in ("hasAny", "hasAll"):
         kind = t.inner_type(value.type)
         if not isinstance(kind, t.Array) or not value.value:
-            return Unknown()
+            return UnknownCondition()
         values = [BoundLiteral(v, kind.inner) for v in value.value]
     place = _hashed(index, at, values)
-    return Unknown() if place is None else Probe(HoldsValues((place,), every=function == "hasAll"))
+    return UnknownCondition() if place is None else Probe(HoldsValues((place,), every=function == "hasAll"))
 
 
 def _in(index: BoundIndex, node: BoundNode, members: BoundLiteral) -> Condition:
@@ -154,13 +154,13 @@ def _in(index: BoundIndex, node: BoundNode, members: BoundLiteral) -> Condition:
     items: Sequence[BoundNode] = node.args if is_tuple and isinstance(node, BoundCall) else (node,)
     rows = set_rows(members, len(items) if is_tuple else 0)
     if rows is None:
-        return Unknown()
+        return UnknownCondition()
     if not is_tuple:
         elements = [map_element(index, node, row[0]) for row in rows]
         if elements and all(elements):
             pairs = [each for each in elements if each is not None]
             place = _hashed(index, pairs[0][0], [value for _, value in pairs])
-            return Unknown() if place is None else Probe(HoldsValues((place,)))
+            return UnknownCondition() if place is None else Probe(HoldsValues((place,)))
     places = []
     for position, item in enumerate(items):
         at = place_of(index, item)
@@ -171,9 +171,9 @@ def _in(index: BoundIndex, node: BoundNode, members: BoundLiteral) -> Condition:
         literals = [BoundLiteral(value, t.inner_type(kind)) for value in converted if value is not None]
         place = _hashed(index, at, literals)
         if place is None:
-            return Unknown()
+            return UnknownCondition()
         places.append(place)
-    return Probe(HoldsValues(tuple(places))) if places else Unknown()
+    return Probe(HoldsValues(tuple(places))) if places else UnknownCondition()
 
 
 def _hashed(index: BoundIndex, at: int, values: Sequence[BoundLiteral]) -> tuple[int, tuple[int, ...]] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mergelake.scan.condition import And, Condition, Constant, Not, Or, Unknown
+from mergelake.scan.condition import And, Condition, Constant, Not, Or, UnknownCondition
 from mergelake.scan.hyperrectangles import Mask
 
 Bools = NDArray[np.bool_]
@@ -30,7 +30,7 @@ def judge(condition: Condition, count: int, leaf_mask: Callable[[Condition], Mas
 
     def walk(node: Condition) -> Mask:
         match node:
-            case Unknown():
+            case UnknownCondition():
                 leaves.append(None)
                 return np.ones(count, np.bool_), np.ones(count, np.bool_)
             case Constant(value):
@@ -86,7 +86,7 @@ def says_nothing(condition: Condition) -> bool:
     indexes combined may.
     """
     match condition:
-        case Unknown():
+        case UnknownCondition():
             return True
         case Constant(value):
             return value

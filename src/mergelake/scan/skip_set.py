@@ -19,11 +19,11 @@ from mergelake.core.errors import MergelakeError
 from mergelake.core.types import DataType
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, unbind_typed
-from mergelake.expr.evaluate import Context, truth
+from mergelake.expr.evaluate import EvaluationContext, truth
 from mergelake.expr.nodes import Call, ColumnRef, SyntaxNode
 from mergelake.format.skip_set import SetGranules
 from mergelake.parts.indexing import BoundIndex
-from mergelake.scan.condition import Condition, Probe, Unknown
+from mergelake.scan.condition import Condition, Probe, UnknownCondition
 from mergelake.scan.hyperrectangles import Mask
 from mergelake.scan.skip_evaluate import judge
 
@@ -40,10 +40,10 @@ def set_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
     try:
         tree = _over_values(index, node)
         if tree is None:
-            return Unknown()
+            return UnknownCondition()
         bound = bind(tree, _columns(index))
     except MergelakeError:
-        return Unknown()
+        return UnknownCondition()
     own = node.function if isinstance(node, BoundCall) else ""
     return Probe(HoldsFor(bound), negated=function != own)
 
@@ -52,7 +52,7 @@ def granules_by_values(condition: Condition, index: BoundIndex, granules: SetGra
     """For each granule whether a value in it can match; true for granules without stored values."""
     count = int(granules.counts.sum())
     block = pa.table(dict(zip(_columns(index), granules.columns, strict=True)))
-    context = Context.of_block(block, _columns(index))
+    context = EvaluationContext.of_block(block, _columns(index))
 
     def leaf_mask(leaf: Condition) -> Mask:
         assert isinstance(leaf, Probe)

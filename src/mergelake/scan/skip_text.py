@@ -20,7 +20,7 @@ from mergelake.format.skip_text import filter_of, may_hold, pieces_of, pieces_of
 from mergelake.format.skip_types import TextBloom
 from mergelake.parts.indexing import BoundIndex
 from mergelake.scan.analyze import set_rows
-from mergelake.scan.condition import Condition, Probe, Unknown
+from mergelake.scan.condition import Condition, Probe, UnknownCondition
 from mergelake.scan.skip_bloom import is_emptiness, map_element, map_keys_place, place_of
 
 
@@ -35,19 +35,19 @@ class HoldsPieces:
 def text_leaf(index: BoundIndex, node: BoundNode, function: str) -> Condition:
     """The condition on the index for one comparison."""
     if not isinstance(node, BoundCall) or len(node.args) != 2:
-        return Unknown()
+        return UnknownCondition()
     left, right = node.args
     if is_emptiness(left, right, function):
-        return Unknown()
+        return UnknownCondition()
     if function in ("in", "notIn"):
         question = _in(index, left, right) if isinstance(right, BoundLiteral) else None
-        return Unknown() if question is None else Probe(question, function == "notIn")
+        return UnknownCondition() if question is None else Probe(question, function == "notIn")
     if isinstance(left, BoundLiteral) and function in ("equals", "notEquals"):
         left, right = right, left
     if not isinstance(right, BoundLiteral):
-        return Unknown()
+        return UnknownCondition()
     question = _compared(index, function, left, right)
-    return Unknown() if question is None else Probe(question, function in ("notEquals", "notLike"))
+    return UnknownCondition() if question is None else Probe(question, function in ("notEquals", "notLike"))
 
 
 def ask_text(question: HoldsPieces, granules: NDArray[np.uint8], kind: TextBloom) -> NDArray[np.bool_]:

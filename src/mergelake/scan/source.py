@@ -23,7 +23,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.expr.aliases import alias_expression, expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
-from mergelake.expr.evaluate import Context
+from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.nodes import Call, Literal
 from mergelake.expr.parser import parse
 from mergelake.expr.values import to_arrow
@@ -31,7 +31,7 @@ from mergelake.format.defaults import default_array
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import FileRange
 from mergelake.parts.reader import PartReader
-from mergelake.parts.window import Window
+from mergelake.parts.window import ReadWindow
 from mergelake.scan.predicate import all_types
 from mergelake.scan.prune import MarkRange
 from mergelake.scan.request import VIRTUAL_COLUMNS
@@ -92,12 +92,12 @@ class PartSource:
             stored = self._stored(names)
             return self._reader.needs(stored, ranges) if stored and ranges else []
 
-    def read(self, names: Sequence[str], ranges: Sequence[MarkRange], ahead: Window | None = None) -> Arrays:
+    def read(self, names: Sequence[str], ranges: Sequence[MarkRange], ahead: ReadWindow | None = None) -> Arrays:
         """The columns' values in the rows of the ranges, in storage form. `ahead` has bytes fetched before."""
         with of_part(self._info):
             return self._read(names, ranges, ahead)
 
-    def _read(self, names: Sequence[str], ranges: Sequence[MarkRange], ahead: Window | None) -> Arrays:
+    def _read(self, names: Sequence[str], ranges: Sequence[MarkRange], ahead: ReadWindow | None) -> Arrays:
         rows = int(sum(self.row_starts[end] - self.row_starts[begin] for begin, end in ranges))
         arrays = self._read_stored(self._stored(names), ranges, rows, ahead)
         for name in names:
@@ -105,7 +105,7 @@ class PartSource:
         return {name: arrays[name] for name in names}
 
     def _read_stored(
-        self, names: Sequence[str], ranges: Sequence[MarkRange], rows: int, ahead: Window | None
+        self, names: Sequence[str], ranges: Sequence[MarkRange], rows: int, ahead: ReadWindow | None
     ) -> Arrays:
         if not names or not rows:
             return {name: default_array(self._types[name], 0) for name in names}
@@ -169,7 +169,7 @@ class PartSource:
 
 def evaluate(node: BoundNode, arrays: Mapping[str, pa.Array], types: Mapping[str, t.DataType], rows: int) -> pa.Array:
     """Values of `node` over rows whose columns are `arrays`, in the storage form of its type."""
-    context = Context.of_block(block_of(arrays, rows), types)
+    context = EvaluationContext.of_block(block_of(arrays, rows), types)
     return to_arrow(context.eval(node), node.type, rows)
 
 

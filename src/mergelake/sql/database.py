@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mergelake.core.cancel import Cancel, check, running
+from mergelake.core.cancel import CancelToken, check, running
 from mergelake.core.errors import MergelakeError, error, there_are
 from mergelake.core.progress import OnProgress
 from mergelake.core.text import back_quote, quote_string
@@ -70,7 +70,7 @@ class Database:
         self._cache = StatementCache()
         self.on_progress: OnProgress | None = None
         """Called with a `Progress` now and again while a SELECT, an INSERT or an OPTIMIZE runs, from any thread."""
-        self._under_way: set[Cancel] = set()
+        self._under_way: set[CancelToken] = set()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -138,7 +138,7 @@ class Database:
         if params is not None:
             text = fill_parameters(text, params)
         check_fixed(settings or ())
-        cancel = Cancel()
+        cancel = CancelToken()
         self._under_way.add(cancel)
         try:
             with running(cancel), self.under(_literals(settings or {})):

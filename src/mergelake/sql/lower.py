@@ -178,12 +178,12 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
     return with_columns(statement.clauses, columns)
 
 
-def _value(partition: s.Partition) -> object:
+def _value(partition: s.PartitionClause) -> object:
     """The partition's value as `Table` takes it."""
     return partition.values[0] if len(partition.values) == 1 else partition.values
 
 
-def _partition_id(db: Database, name: s.Name, partition: s.Partition) -> str:
+def _partition_id(db: Database, name: s.Name, partition: s.PartitionClause) -> str:
     return partition.id or db.open(name).partition_id(_value(partition))
 
 
@@ -204,7 +204,7 @@ def _optimize(db: Database, statement: s.Optimize) -> None:
     )
 
 
-def _drop_partition(db: Database, name: s.Name, partition: s.Partition) -> None:
+def _drop_partition(db: Database, name: s.Name, partition: s.PartitionClause) -> None:
     table = db.open(name)
     if not (partition.values or partition.id):
         table.truncate()

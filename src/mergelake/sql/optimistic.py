@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
 
-from mergelake.core.cancel import Cancel, current, running
+from mergelake.core.cancel import CancelToken, current, running
 from mergelake.core.errors import MergelakeError
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ def read_beside(read: Callable[[], T], ask: Callable[[], bool], discard: Callabl
     Then `read` is cancelled, or what it gave goes to `discard`. Its error is raised only where `ask` is true.
     """
     statement = current()
-    reading = Cancel() if statement is None else statement.part()
+    reading = CancelToken() if statement is None else statement.part()
     asked = ThreadPoolExecutor(1, "mergelake-news")
     newest = asked.submit(copy_context().run, ask)
     asked.shutdown(wait=False)

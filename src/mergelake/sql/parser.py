@@ -209,12 +209,12 @@ def _check(cursor: Cursor) -> s.Statement:
     return s.CheckTable(name)
 
 
-def _partition(cursor: Cursor) -> s.Partition:
+def _partition(cursor: Cursor) -> s.PartitionClause:
     cursor.expect("PARTITION")
     if cursor.accept("ID"):
-        return s.Partition(id=cursor.string("the id of a partition in single quotes"))
+        return s.PartitionClause(id=cursor.string("the id of a partition in single quotes"))
     if cursor.accept("ALL"):
-        return s.Partition()
+        return s.PartitionClause()
     if cursor.accept("TUPLE") or cursor.at("("):
         cursor.expect("(")
         values: list[int | float | str | None] = []
@@ -222,8 +222,8 @@ def _partition(cursor: Cursor) -> s.Partition:
             if values:
                 cursor.expect(",")
             values.append(literal(cursor))
-        return s.Partition(tuple(values), id="" if values else "all")
-    return s.Partition((literal(cursor),))
+        return s.PartitionClause(tuple(values), id="" if values else "all")
+    return s.PartitionClause((literal(cursor),))
 
 
 def _alter(cursor: Cursor) -> s.Statement:

@@ -24,7 +24,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionClause:
     """PARTITION 202601, PARTITION (1, 'a') or PARTITION ID 'x'."""
 
     values: tuple[int | float | str | None, ...] = ()
@@ -218,7 +218,7 @@ class Optimize:
     """OPTIMIZE TABLE."""
 
     name: Name
-    partition: Partition | None = None
+    partition: PartitionClause | None = None
     final: bool = False
 
 
@@ -234,7 +234,7 @@ class DropPartition:
     """ALTER TABLE … DROP PARTITION."""
 
     name: Name
-    partition: Partition
+    partition: PartitionClause
     """No values and no id: PARTITION ALL."""
 
 

@@ -11,10 +11,10 @@ from mergelake.store.protocol import (
     Counters,
     Lost,
     ObjectMeta,
+    OutcomeUnknown,
     PutOutcome,
     Store,
     Stored,
-    Unknown,
 )
 from mergelake.store.spec import StoreSpec
 
@@ -23,10 +23,10 @@ __all__ = [
     "Counters",
     "Lost",
     "ObjectMeta",
+    "OutcomeUnknown",
     "PutOutcome",
     "Store",
     "StoreSpec",
     "Stored",
-    "Unknown",
     "open_store",
 ]

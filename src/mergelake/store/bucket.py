@@ -4,7 +4,7 @@
    the counters include every request, and a download that is cut in the middle is retried too. A listing
    is resumed after the last key that it returned.
 2. `create` sends one request. Its outcome is `Stored` on success, `Lost` if the server reports that the key exists,
-   an error if the server refused for good (no permission, no bucket), and `Unknown` otherwise.
+   an error if the server refused for good (no permission, no bucket), and `OutcomeUnknown` otherwise.
 3. A large put is a multipart upload by obstore's retrying client, which repeats only failed parts; a
    stream that fits into one chunk is one plain put.
 
@@ -26,7 +26,7 @@ from mergelake.store.buckets import Clients
 from mergelake.store.failures import OBSTORE_ERRORS, Failure, translate
 from mergelake.store.keys import LIST_PAGE, check_key, directory_prefix
 from mergelake.store.meter import Kind, Meter
-from mergelake.store.protocol import Buffer, Counters, Lost, ObjectMeta, PutOutcome, Stored, Unknown
+from mergelake.store.protocol import Buffer, Counters, Lost, ObjectMeta, OutcomeUnknown, PutOutcome, Stored
 from mergelake.store.ranges import Fetch, coalesce, scatter, truncated
 from mergelake.store.spec import StoreSpec
 
@@ -214,7 +214,7 @@ class BucketStore:
             if failure.exists and not (failure.status == 409 and self.url.startswith("s3:")):
                 return Lost()
             if failure.transient:
-                return Unknown(failure.text)
+                return OutcomeUnknown(failure.text)
             raise translate(problem, self.url, key) from problem
         return Stored()
 

@@ -9,7 +9,8 @@
   delete or an overwrite of the key, because files are only ever replaced, never written in place.
 - Symbolic links are never followed (`folders`): nothing outside the directory is read, listed, overwritten or deleted.
   The directory itself may be a link; it is resolved when the store is opened.
-- A failure before the link has no effect: a full disk, a quota, a read-only file system are errors, never `Unknown`.
+- A failure before the link has no effect: a full disk, a quota, a read-only file system are errors, never
+  `OutcomeUnknown`.
   For operations that free space there is a `reserve`.
 
 `.tmp` lies at the root so that a listing of a table's directory, also by ClickHouse, does not show it.
@@ -38,7 +39,7 @@ from mergelake.core.ids import IdSource, RandomIds
 from mergelake.store.folders import LinkError, NotAFileError, enter, entered, make_folders, open_file, remove_empty
 from mergelake.store.keys import LIST_PAGE, check_key, directory_prefix
 from mergelake.store.meter import Meter
-from mergelake.store.protocol import Buffer, Counters, Lost, ObjectMeta, PutOutcome, Stored, Unknown
+from mergelake.store.protocol import Buffer, Counters, Lost, ObjectMeta, OutcomeUnknown, PutOutcome, Stored
 from mergelake.store.ranges import Fetch, coalesce, scatter, truncated
 from mergelake.store.reserve import RESERVE, Reserve
 from mergelake.store.spec import StoreSpec
@@ -226,11 +227,11 @@ class DirectoryStore:
                         raise _no_links(self.url) from problem
                     if problem.errno in _REFUSED:
                         raise
-                    return Unknown(f"'{key}' may or may not have got its name: {problem}")
+                    return OutcomeUnknown(f"'{key}' may or may not have got its name: {problem}")
                 try:
                     self._sync_directory(folder)
                 except OSError as problem:
-                    return Unknown(f"the new name could not be synced: {problem}")
+                    return OutcomeUnknown(f"the new name could not be synced: {problem}")
                 return Stored()
 
             return self._within(folders, move)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from mergelake.core.errors import InvalidInputError, MergelakeError, UnavailableError
 from mergelake.core.ids import IdSource
-from mergelake.store.protocol import Lost, Store, Stored, Unknown
+from mergelake.store.protocol import Lost, OutcomeUnknown, Store, Stored
 
 PROBE_DIRECTORY = "_catalog/_probe"
 
@@ -25,8 +25,8 @@ def probe_create_if_absent(store: Store, ids: IdSource) -> None:
     first, second = b"first", b"second"
     try:
         outcomes = store.create(key, first), store.create(key, second)
-        if isinstance(outcomes[0], Unknown) or isinstance(outcomes[1], Unknown):
-            reason = next(outcome.reason for outcome in outcomes if isinstance(outcome, Unknown))
+        if isinstance(outcomes[0], OutcomeUnknown) or isinstance(outcomes[1], OutcomeUnknown):
+            reason = next(outcome.reason for outcome in outcomes if isinstance(outcome, OutcomeUnknown))
             raise UnavailableError(
                 f"{store.url} gave no clear answer to a conditional put: {reason}",
                 name="NETWORK_ERROR",

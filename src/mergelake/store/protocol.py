@@ -23,13 +23,13 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class OutcomeUnknown:
     """The reply was lost: the object may or may not hold our bytes; read it to find out."""
 
     reason: str = ""
 
 
-PutOutcome: TypeAlias = Stored | Lost | Unknown
+PutOutcome: TypeAlias = Stored | Lost | OutcomeUnknown
 
 
 class ObjectMeta(NamedTuple):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from mergelake.core.ids import IdSource
 from mergelake.log.operations import AddParts, AlterMetadata, DropRange, KnownInsert, TableOp
 from mergelake.log.retention import require_kept
-from mergelake.log.state import Insert, State, known_until, listed
+from mergelake.log.state import RememberedInsert, State, known_until, listed
 from mergelake.table.clone import refuse_unfinished, renewed
 from mergelake.table.handle import TableHandle
 
@@ -50,7 +50,9 @@ def back_to(target: State, state: State, ids: IdSource) -> list[TableOp]:
     return [*ops, AddParts(parts)] if parts else ops
 
 
-def _lost(window: Mapping[str, Insert], wanted: Mapping[str, Insert], version: int) -> tuple[KnownInsert, ...] | None:
+def _lost(
+    window: Mapping[str, RememberedInsert], wanted: Mapping[str, RememberedInsert], version: int
+) -> tuple[KnownInsert, ...] | None:
     """The wanted window, if the current one has lost some of it; None if it follows from the version."""
     left = known_until(window, version)
     return None if [*left.items()] == [*wanted.items()] else listed(wanted)

@@ -3,7 +3,7 @@
 Operations are numbered from 0. The fault of an operation is chosen at random by `rates` and the seed, or by `script`,
 which takes precedence:
 
-- `FAIL_BEFORE`: nothing is done; the caller gets `UnavailableError` (from `create`: `Unknown`).
+- `FAIL_BEFORE`: nothing is done; the caller gets `UnavailableError` (from `create`: `OutcomeUnknown`).
 - `LOSE_REPLY`: the work is done; the caller gets the same, so it cannot tell the two apart.
 - `TRUNCATE`: `get` returns half of the object, a range read raises `CorruptDataError`.
 - `CRASH_BEFORE`, `CRASH_AFTER`: the process dies. `SimulatedCrash` is raised by this and every later operation, so that
@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from mergelake.core.errors import UnavailableError
 from mergelake.core.ids import SeededIds
-from mergelake.store.protocol import Buffer, Counters, ObjectMeta, PutOutcome, Store, Unknown
+from mergelake.store.protocol import Buffer, Counters, ObjectMeta, OutcomeUnknown, PutOutcome, Store
 from mergelake.store.ranges import truncated
 from mergelake.store.spec import StoreSpec
 
@@ -139,11 +139,11 @@ class FaultyStore:
         return self._do("put", key, lambda: self.inner.put_large(key, chunks))
 
     def create(self, key: str, data: Buffer) -> PutOutcome:
-        """Write the object only if the key is free; faults make the outcome `Unknown`."""
+        """Write the object only if the key is free; faults make the outcome `OutcomeUnknown`."""
         try:
             return self._do("create", key, lambda: self.inner.create(key, data))
         except UnavailableError as problem:
-            return Unknown(str(problem))
+            return OutcomeUnknown(str(problem))
 
     def head(self, key: str) -> ObjectMeta:
         """Size and time of one object."""

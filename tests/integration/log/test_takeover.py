@@ -16,7 +16,7 @@ from mergelake.log.machine import TableMachine
 from mergelake.log.migrate import new_tree, take_over
 from mergelake.log.sequencer import Sequencer
 from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Lost, Stored, Unknown
+from mergelake.store.protocol import Lost, OutcomeUnknown, Stored
 from tests.helpers.tcp_proxy import TcpProxy
 from tests.integration.log.places import CLOCK, PREFIX, Bucket, Ensemble, insert, part_ids
 
@@ -227,7 +227,7 @@ def test_a_copy_of_which_the_reply_was_lost_is_made_once(place):
         outcome = create(key, data)
         if key not in lost:
             lost.append(key)
-            return Unknown("a test")
+            return OutcomeUnknown("a test")
         return outcome
 
     store.create = forgetful

@@ -13,7 +13,7 @@ from mergelake.core.errors import CorruptDataError, InvalidInputError, Mergelake
 from mergelake.log.backends import Backends
 from mergelake.log.keeper import Address, Create, Keeper, Refused, SetData
 from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Lost, Stored, Unknown
+from mergelake.store.protocol import Lost, OutcomeUnknown, Stored
 from tests.helpers.services import SCRIPTS, exported
 from tests.helpers.tcp_proxy import TcpProxy
 from tests.integration.log.places import CLOCK, Ensemble, insert, part_ids
@@ -36,11 +36,11 @@ def test_a_cut_connection_leaves_the_outcome_unknown(place, proxy):  # M-071
     backend = place.backend(proxy.address)
     assert backend.create(1, b"one") == Stored()
     proxy.cut_on(b"before", "before")
-    assert isinstance(backend.create(2, b"before"), Unknown)
+    assert isinstance(backend.create(2, b"before"), OutcomeUnknown)
     assert backend.read(2) is None
     assert backend.create(2, b"again") == Stored()
     proxy.cut_on(b"after", "after")
-    assert isinstance(backend.create(3, b"after"), Unknown)
+    assert isinstance(backend.create(3, b"after"), OutcomeUnknown)
     assert backend.read(3) == b"after"
     assert backend.create(3, b"after") == Lost()
     assert proxy.fired == 2
@@ -61,7 +61,7 @@ def test_a_request_that_is_not_answered_in_time_leaves_the_outcome_unknown(place
     backend = place.backend(proxy.address)
     assert backend.create(1, b"one") == Stored()
     proxy.mute = True
-    assert isinstance(backend.create(2, b"two"), Unknown)
+    assert isinstance(backend.create(2, b"two"), OutcomeUnknown)
     proxy.mute = False
     assert backend.read(2) == b"two"
 
@@ -96,7 +96,7 @@ def test_a_watch_survives_a_lost_connection(place, proxy):
 
 def test_servers_that_cannot_be_reached_are_told_with_the_way_out(place):
     backend = place.backend("127.0.0.1:1")
-    assert isinstance(backend.create(1, b"one"), Unknown)
+    assert isinstance(backend.create(1, b"one"), OutcomeUnknown)
     with pytest.raises(UnavailableError, match=r'KEEPER_EXCEPTION|log="sealed"'):
         backend.read(1)
 

@@ -12,7 +12,7 @@ import pytest
 
 from mergelake.core.errors import InternalError, InvalidInputError, NotFoundError, UnavailableError
 from mergelake.core.ids import SeededIds
-from mergelake.store import Lost, Store, Stored, Unknown, open_store
+from mergelake.store import Lost, OutcomeUnknown, Store, Stored, open_store
 from mergelake.store.probe import probe_create_if_absent
 
 MIB = 1 << 20
@@ -110,7 +110,7 @@ def test_a_create_without_a_clear_answer_is_unknown_and_is_asked_once(
 ) -> None:
     fault_proxy.rules = [rule]
     outcome = store.create("_log/1", b"mine")
-    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome, OutcomeUnknown)
     assert outcome.reason
     assert fault_proxy.stats["requests"] == 1
     assert [meta.key for meta in direct.list("")] == (["_log/1"] if stored else [])

@@ -9,7 +9,7 @@ from mergelake.core.errors import ConflictError, InvalidInputError, NotFoundErro
 from mergelake.log import commit, conflict, fold, group
 from mergelake.log.head_freshness import Instant
 from mergelake.log.operations import Entry
-from mergelake.store.protocol import Stored, Unknown
+from mergelake.store.protocol import OutcomeUnknown, Stored
 from mergelake.table.insert import discard_parts
 from tests.simulation.bugs.registry import both, bug
 
@@ -25,8 +25,8 @@ def a_lost_reply_is_taken_for_a_failure():
     """The writer asks again until it hears an answer, and believes in the last one only."""
 
     def careless(self, entry):
-        outcome = Unknown()
-        while isinstance(outcome, Unknown):
+        outcome = OutcomeUnknown()
+        while isinstance(outcome, OutcomeUnknown):
             outcome = self._create(entry.version, commit.encode_entry(entry))
         return None if isinstance(outcome, Stored) else self._reader.try_entry(entry.version)
 
@@ -39,7 +39,7 @@ def a_lost_reply_is_taken_for_success():
 
     def careless(self, version, data):
         outcome = real(self, version, data)
-        return Stored() if isinstance(outcome, Unknown) else outcome
+        return Stored() if isinstance(outcome, OutcomeUnknown) else outcome
 
     return mock.patch.object(commit.Log, "_create", careless)
 

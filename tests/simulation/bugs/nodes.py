@@ -106,7 +106,7 @@ def an_empty_part_spans_what_is_active():
     def careless(bare, floor):
         made = real(bare, floor)
         over = tuple(token for cover in made for token in cover.over)
-        return [published.Cover(merged_name([cover.info for cover in made]), over)] if made else []
+        return [published.EmptyPart(merged_name([cover.info for cover in made]), over)] if made else []
 
     return mock.patch.object(published, "_empty_parts", careless)
 

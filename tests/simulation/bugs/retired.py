@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest import mock
 
 from mergelake.log import stored_runs
-from mergelake.log.layout import Layout
+from mergelake.log.layout import SegmentLayout
 from mergelake.log.retired import Retired
 from mergelake.log.stored_runs import StoredRun
 from tests.simulation.bugs.registry import bug
@@ -13,7 +13,7 @@ from tests.simulation.bugs.registry import bug
 
 @bug
 def segments_of_retired_parts_are_swept_though_checkpoints_name_them():
-    return mock.patch.object(Layout, "names", property(lambda self: frozenset(self.members)))
+    return mock.patch.object(SegmentLayout, "names", property(lambda self: frozenset(self.members)))
 
 
 @bug

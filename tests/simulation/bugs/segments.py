@@ -9,7 +9,7 @@ import numpy as np
 
 from mergelake.log import layout, segments, stored, truncate
 from mergelake.log.commit import Log
-from mergelake.log.segment import Member
+from mergelake.log.segment import SegmentMember
 from mergelake.log.segment_objects import SegmentObjects
 from mergelake.log.tail import LogReader
 from tests.simulation.bugs.registry import bug
@@ -33,7 +33,7 @@ def a_sweep_of_segments_takes_those_of_a_checkpoint_that_is_being_written():
 def a_sweep_of_segments_takes_those_of_checkpoints_that_follow_an_emptied_one():
     """A collector that stood still since it listed them finds no names in checkpoints that were emptied meanwhile."""
     real = LogReader.layout
-    nothing = layout.Layout()
+    nothing = layout.SegmentLayout()
 
     def careless(reader, standing, *rest):
         with mock.patch.object(LogReader, "layout", lambda self, version: real(self, version) or nothing):
@@ -57,7 +57,9 @@ def parts_of_a_segment_that_are_gone_come_back():
 
     def careless(base, partitions, changed, opened):
         after = real(base, partitions, changed, opened)
-        members = {name: Member(each.ref, np.ones(each.ref.rows, np.bool_)) for name, each in after.members.items()}
+        members = {
+            name: SegmentMember(each.ref, np.ones(each.ref.rows, np.bool_)) for name, each in after.members.items()
+        }
         return replace(after, members=members)
 
     return mock.patch.object(segments, "following", careless)

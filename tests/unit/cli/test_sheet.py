@@ -11,8 +11,8 @@ import pytest
 
 from mergelake.cli.picture.drawing import PALETTE, SMALL, text_width
 from mergelake.cli.picture.sheet import render_page, render_sheet
-from mergelake.cli.picture.timeline import MergeLife, Outcome, PartLife
-from mergelake.cli.picture.values import WIDTH, Answer, Phase, Sheet
+from mergelake.cli.picture.timeline import MergeFate, MergeLife, PartLife
+from mergelake.cli.picture.values import WIDTH, Phase, QueryAnswer, Sheet
 
 MIB = 1 << 20
 START_MS = 1_767_225_600_000
@@ -29,7 +29,7 @@ def merged(first: int, last: int, level: int, born_ms: int) -> PartLife:
 
 
 def merge(
-    first: int, last: int, level: int, began_ms: int, ended_ms: int | None, outcome=Outcome.BUCKET, volatile=True
+    first: int, last: int, level: int, began_ms: int, ended_ms: int | None, outcome=MergeFate.BUCKET, volatile=True
 ):
     blocks = last - first + 1
     end = None if ended_ms is None else START_MS + ended_ms
@@ -38,7 +38,7 @@ def merge(
 
 
 ANSWERS = [
-    Answer(
+    QueryAnswer(
         "Errors by service",
         "SELECT service, count() FROM logs WHERE level = 'ERROR' GROUP BY service",
         5,
@@ -46,8 +46,10 @@ ANSWERS = [
         0.1,
         True,
     ),
-    Answer("Long one", "SELECT " + ", ".join(f"column_{i}" for i in range(60)) + " FROM logs", 1, 0.004, 0.4, True),
-    Answer("A < B & C", "SELECT a < b AND '&' != '<' FROM logs", 12_345_678, 0.02, 0.03, False),
+    QueryAnswer(
+        "Long one", "SELECT " + ", ".join(f"column_{i}" for i in range(60)) + " FROM logs", 1, 0.004, 0.4, True
+    ),
+    QueryAnswer("A < B & C", "SELECT a < b AND '&' != '<' FROM logs", 12_345_678, 0.02, 0.03, False),
 ]
 TILES = [
     ("2,000,000 rows", "in 51 commits: 54 parts inserted"),
@@ -60,11 +62,11 @@ def usual(**changes) -> Sheet:
         merged(13, 18, 1, 12_000)
     ]
     merges = [
-        merge(1, 6, 1, 3000, 9000, Outcome.DISK),
-        merge(7, 12, 1, 6000, 9000, Outcome.DISK),
-        merge(1, 12, 2, 9000, None, Outcome.WAITING),
+        merge(1, 6, 1, 3000, 9000, MergeFate.DISK),
+        merge(7, 12, 1, 6000, 9000, MergeFate.DISK),
+        merge(1, 12, 2, 9000, None, MergeFate.WAITING),
         merge(13, 18, 1, 11_900, 12_000),
-        merge(19, 24, 1, 12_200, 19_400, Outcome.GIVEN_UP),
+        merge(19, 24, 1, 12_200, 19_400, MergeFate.GIVEN_UP),
         merge(25, 30, 1, 19_300, 19_500),
     ]
     phases = [Phase("bulk", START_MS - 3000, START_MS), Phase("batches", START_MS, START_MS + 19_500)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import mergelake as ml
-from mergelake.cli.picture.timeline import Outcome, active_parts, merge_lives, part_lives
+from mergelake.cli.picture.timeline import MergeFate, active_parts, merge_lives, part_lives
 from mergelake.log.operations import AddVolatile, CancelVolatile, MergeRecipe
 
 
@@ -39,7 +39,7 @@ def test_a_merge_straight_to_the_bucket(table):
     parts, (merge,) = lives(t)
     assert (merge.sources, merge.level, merge.rows, merge.volatile) == (8, 1, 8, False)
     assert (merge.min_block, merge.max_block) == (1, 8)
-    assert merge.outcome is Outcome.BUCKET
+    assert merge.outcome is MergeFate.BUCKET
     assert [part.merged for part in parts if part.died_ms is None] == [True]
     assert active_parts(parts)[-1][1] == 1
 
@@ -51,14 +51,14 @@ def test_a_merge_on_the_disk_of_a_node_is_volatile_until_it_is_uploaded(table, t
         pass
     _, merges = lives(t)
     assert merges
-    assert {merge.outcome for merge in merges} <= {Outcome.WAITING, Outcome.DISK}
+    assert {merge.outcome for merge in merges} <= {MergeFate.WAITING, MergeFate.DISK}
     assert all(merge.volatile for merge in merges)
     outer = merges[-1]
     assert (outer.rows, outer.ended_ms) == (outer.max_block - outer.min_block + 1, None)
 
     node.drain()
     parts, merges = lives(t)
-    assert merges[-1].outcome is Outcome.BUCKET
+    assert merges[-1].outcome is MergeFate.BUCKET
     assert merges[-1].bytes == next(part.bytes for part in parts if part.merged)
     assert merges[-1].ended_ms >= merges[-1].began_ms
 
@@ -76,9 +76,9 @@ def intend(table, sources):
 @pytest.mark.parametrize(
     ("cancelled", "outcomes"),
     [
-        ("outer", [Outcome.WAITING, Outcome.GIVEN_UP]),
-        ("inner", [Outcome.GIVEN_UP, Outcome.GIVEN_UP]),
-        (None, [Outcome.DISK, Outcome.WAITING]),
+        ("outer", [MergeFate.WAITING, MergeFate.GIVEN_UP]),
+        ("inner", [MergeFate.GIVEN_UP, MergeFate.GIVEN_UP]),
+        (None, [MergeFate.DISK, MergeFate.WAITING]),
     ],
 )
 def test_what_is_given_up_takes_with_it_what_was_built_on_it(table, cancelled, outcomes):
@@ -90,4 +90,4 @@ def test_what_is_given_up_takes_with_it_what_was_built_on_it(table, cancelled, o
     _, merges = lives(t)
     assert [merge.outcome for merge in merges] == outcomes
     assert [(merge.level, merge.rows, merge.sources) for merge in merges] == [(1, 2, 2), (2, 3, 2)]
-    assert [merge.ended_ms is None for merge in merges] == [outcome is Outcome.WAITING for outcome in outcomes]
+    assert [merge.ended_ms is None for merge in merges] == [outcome is MergeFate.WAITING for outcome in outcomes]

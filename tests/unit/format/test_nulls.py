@@ -8,7 +8,7 @@ import pytest
 
 from mergelake.core.errors import InternalError
 from mergelake.format.kernels_nulls import blank_nulls, mark_nulls
-from mergelake.format.keytable import KeyTable
+from mergelake.format.keytable import DistinctKeys
 from mergelake.format.serialization import null_bytes
 
 
@@ -51,11 +51,11 @@ def test_an_index_under_null_may_be_anything_and_others_are_checked() -> None:
     given = np.array([1, 77, 0, -5], np.int32)
     buffers = [bits, pa.py_buffer(given)]
     indexes = pa.Array.from_buffers(pa.int32(), 4, buffers)
-    table = KeyTable(0, 2)
+    table = DistinctKeys(0, 2)
     assert table.number(pa.DictionaryArray.from_arrays(indexes, keys, safe=False)).tolist() == [2, 0, 3, 0]
     nothing = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int32()), keys.slice(0, 0))
-    assert KeyTable(0, 2).number(nothing).tolist() == [0, 0]
+    assert DistinctKeys(0, 2).number(nothing).tolist() == [0, 0]
     for bad in (2, -1):
         wrong = pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(np.array([bad], np.int32))])
         with pytest.raises(InternalError):
-            KeyTable(0, 2).number(pa.DictionaryArray.from_arrays(wrong, keys, safe=False))
+            DistinctKeys(0, 2).number(pa.DictionaryArray.from_arrays(wrong, keys, safe=False))

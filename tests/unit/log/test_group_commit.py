@@ -13,7 +13,7 @@ from mergelake.core.ids import RandomIds
 from mergelake.log import group
 from mergelake.log.operations import AddParts, DropRange, Publish
 from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Unknown
+from mergelake.store.protocol import OutcomeUnknown
 from tests.helpers.manifests import manifest, new_log, open_log
 
 SECONDS = 20
@@ -146,7 +146,7 @@ def test_all_hear_of_an_unknown_outcome_but_those_who_were_refused(store, log):
 
     def then_silent(state):
         store.get = silent
-        store.after = lambda _: Unknown("cut off")
+        store.after = lambda _: OutcomeUnknown("cut off")
         return adding(2)(state)
 
     outcomes = together(store, log, first, then_silent, adding(3), adding(1))

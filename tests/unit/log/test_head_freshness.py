@@ -11,7 +11,7 @@ from mergelake.core.errors import CorruptDataError, InternalError, InvalidInputE
 from mergelake.log.head_freshness import HEAD_FRESHNESS_S, Instant
 from mergelake.log.operations import AddParts, AdvanceGcHorizon
 from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Stored, Unknown
+from mergelake.store.protocol import OutcomeUnknown, Stored
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
 LONG_S = HEAD_FRESHNESS_S + 1
@@ -205,7 +205,7 @@ def test_an_old_writer_looks_before_it_appends():
     assert entry_versions(store) == [*versions, log.state.version + 1]
 
 
-@pytest.mark.parametrize("reply", [Stored(), Unknown("cut off")], ids=["stored", "unknown"])
+@pytest.mark.parametrize("reply", [Stored(), OutcomeUnknown("cut off")], ids=["stored", "unknown"])
 def test_a_stalled_writer_that_creates_a_collected_position_again_does_not_call_it_stored(reply):
     clock = ManualClock()
     store, log = filled(10, clock)

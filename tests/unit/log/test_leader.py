@@ -16,7 +16,7 @@ from mergelake.log.passing import Answer, Outcome, decode_answer
 from mergelake.log.sending import AVOID_FIRST_S, leader_of
 from mergelake.log.state import Lease
 from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Unknown
+from mergelake.store.protocol import OutcomeUnknown
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 from tests.helpers.peers import ADDRESS, TOKEN, Network, listening, sender
 
@@ -208,7 +208,7 @@ def test_who_is_refused_in_doubt_makes_it_impossible_first(store, network, lead)
 def test_a_failure_in_doubt_is_not_told_as_one(store, network, lead, monkeypatch):
     one = sender(network, store, 1)
     network.fate = ["hold"]
-    monkeypatch.setattr(store, "create", lambda *_: Unknown("silence"))
+    monkeypatch.setattr(store, "create", lambda *_: OutcomeUnknown("silence"))
     one._clock.sleep_s = lambda _: None
     with pytest.raises(UnavailableError, match="not known"):
         one.commit(adding("a"))

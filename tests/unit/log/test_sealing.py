@@ -11,7 +11,7 @@ from mergelake.log.backend import EVERY, ObjectBackend
 from mergelake.log.backend_zookeeper import ZooKeeperBackend, make_tree
 from mergelake.log.keeper import Create, Delete
 from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Lost, Stored, Unknown
+from mergelake.store.protocol import Lost, OutcomeUnknown, Stored
 from tests.helpers.fake_keeper import FakeEnsemble, FakeKeeper
 
 
@@ -176,7 +176,7 @@ def test_a_look_that_was_cut_off_on_the_way_does_not_end_the_log(length):
 def test_a_bucket_that_refuses_and_has_nothing_does_not_end_the_log():
     place = Place()
     backend = place.filled(16)
-    answers = iter([Lost(), Unknown("a test")])
+    answers = iter([Lost(), OutcomeUnknown("a test")])
     create = place.store.create
     place.store.create = lambda key, data: next(answers, None) or create(key, data)
     backend.seal(16)
@@ -212,7 +212,7 @@ def test_a_lost_race_and_what_was_missed_are_three_round_trips():
     assert place.asked == ["commit", "get", "get", "get"]
     assert loser.read_on(31, 1) == [None]
     place.asked.clear()
-    assert isinstance(loser.create(32, b"too early"), Unknown)
+    assert isinstance(loser.create(32, b"too early"), OutcomeUnknown)
     assert place.asked == ["commit", "get"]
 
 

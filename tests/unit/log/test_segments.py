@@ -17,7 +17,7 @@ from mergelake.log.fold import fold
 from mergelake.log.head_freshness import HEAD_FRESHNESS_S
 from mergelake.log.layout import FANOUT, SEGMENT_MAX, to_merge
 from mergelake.log.operations import AddParts, AdvanceGcHorizon, DropParts, Publish
-from mergelake.log.segment import Member, OpenSegment, SegmentRef, StoredFiles
+from mergelake.log.segment import OpenSegment, SegmentMember, SegmentRef, StoredFiles
 from mergelake.log.state import State
 from mergelake.store.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
@@ -306,7 +306,7 @@ def test_a_segment_that_could_not_be_written_leaves_no_checkpoint(monkeypatch):
 def member(size, rows=10, live=10, name="a"):
     flags = np.zeros(rows, bool)
     flags[:live] = True
-    return Member(SegmentRef(f"{1:020d}-{name}", rows, 1, size, b""), flags)
+    return SegmentMember(SegmentRef(f"{1:020d}-{name}", rows, 1, size, b""), flags)
 
 
 def test_segments_are_merged_by_size_a_tier_at_a_time():

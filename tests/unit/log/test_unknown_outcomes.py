@@ -10,7 +10,7 @@ from mergelake.core.ids import SeededIds
 from mergelake.log import checkpoint
 from mergelake.log.operations import AddParts, Publish
 from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Stored, Unknown
+from mergelake.store.protocol import OutcomeUnknown, Stored
 from mergelake.table.deduplication import InsertIdentity
 from mergelake.table.handle import TableHandle
 from mergelake.table.insert import commit_parts
@@ -27,7 +27,7 @@ class DeniedAfterwards(MemoryStore):
             raise InvalidInputError("access denied", name="S3_ERROR")
         outcome = super().create(key, data)
         self.denied = True
-        return Unknown("cut off") if isinstance(outcome, Stored) else outcome
+        return OutcomeUnknown("cut off") if isinstance(outcome, Stored) else outcome
 
     def get(self, key):
         if self.denied:
@@ -130,7 +130,7 @@ def test_a_reply_that_is_cut_off_while_the_outcome_is_learned_is_asked_for_again
 
         def create(self, key, data):
             super().create(key, data)
-            return Unknown("cut off")
+            return OutcomeUnknown("cut off")
 
         def get(self, key):
             data = super().get(key)

@@ -16,7 +16,7 @@ from mergelake.log.operations import AlterMetadata, DropRange
 from mergelake.merge.commit import commit_merge, merge_parts
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask, plan_merge
-from mergelake.store import Unknown
+from mergelake.store import OutcomeUnknown
 from mergelake.table.define import define
 from tests.helpers.merging import SmallTable, plain
 
@@ -241,7 +241,7 @@ def test_nothing_is_deleted_while_the_outcome_of_the_commit_is_unknown(monkeypat
     task = task_of(table)
     made = execute_merge(table.store, task, table.ids, table.clock)
     before = objects(table)
-    monkeypatch.setattr(table.store, "create", lambda *_: Unknown("no answer"))
+    monkeypatch.setattr(table.store, "create", lambda *_: OutcomeUnknown("no answer"))
     with pytest.raises(UnavailableError):
         commit_merge(table.handle, task, made)
     assert objects(table) == before

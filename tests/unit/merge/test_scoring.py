@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mergelake.core.settings import TableSettings
-from mergelake.merge.scoring import SelectorSettings, Window, best_window, width_limit
-from mergelake.merge.select import Slots, merge_bytes_limit
+from mergelake.merge.scoring import MergeWindow, SelectorSettings, best_window, width_limit
+from mergelake.merge.select import MergeSlots, merge_bytes_limit
 from tests.helpers.work import bytecodes
 
 CASES = Path(__file__).parents[2] / "cases"
@@ -33,7 +33,7 @@ def _cases() -> Iterator[pytest.param]:
 
 def _ask(
     parts: list[tuple[int, int]], settings: SelectorSettings | None = None, bytes_max: int = FULL
-) -> Window | None:
+) -> MergeWindow | None:
     ages = np.array([age for _, age in parts], np.int64)
     return best_window(
         np.array([size for size, _ in parts], np.int64),
@@ -78,7 +78,7 @@ def test_equal_parts_merge_at_exactly_this_age(row: list[str]) -> None:
 def test_the_last_free_slots_take_only_small_merges(row: list[str]) -> None:
     # M-027
     total, busy, limit = map(int, row)
-    assert merge_bytes_limit(TableSettings(), busy, Slots(total=total)) == limit
+    assert merge_bytes_limit(TableSettings(), busy, MergeSlots(total=total)) == limit
 
 
 @pytest.mark.parametrize(("count", "width"), [(5, 100), (50, 99), (1000, 99), (2000, 87), (2500, 61), (2999, 5)])

@@ -10,7 +10,7 @@ from mergelake.core.errors import InvalidInputError
 from mergelake.core.ids import SeededIds
 from mergelake.lake import Warehouse
 from mergelake.log.operations import RenewLease
-from mergelake.merge.select import Slots
+from mergelake.merge.select import MergeSlots
 from mergelake.node.actions import NodeView, Renew, TableView
 from mergelake.node.listening import OTHERS_MIN, OTHERS_S, Listening, Traffic
 from mergelake.node.plan import tick
@@ -26,7 +26,7 @@ def due(lease=None, listens=HERE, draining=False, left_ms=60_000):
     state = shared.state
     if lease is not None:
         shared.commit(RenewLease("me", state.version, shared.now_ms + left_ms, *lease))
-    node = NodeView("me", shared.now_ms, Slots(total=1), draining=draining)
+    node = NodeView("me", shared.now_ms, MergeSlots(total=1), draining=draining)
     return Renew("t") in tick(node, [TableView("t", shared.state, listens=listens)])
 
 

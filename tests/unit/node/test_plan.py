@@ -10,11 +10,11 @@ from mergelake.core.names import PartInfo
 from mergelake.core.settings import GIB, MIB
 from mergelake.log.operations import AdoptVolatile, CancelVolatile, DropRange, KillMutation, Mutation
 from mergelake.log.volatile import element_id
-from mergelake.merge.select import Slots
+from mergelake.merge.select import MergeSlots
 from mergelake.node.actions import (
+    Abandon,
     Adopt,
     Build,
-    Cancel,
     Discard,
     Merge,
     NodeView,
@@ -28,7 +28,7 @@ from mergelake.node.plan import tick
 from tests.helpers.manifests import SCHEMA, manifest, schema_with
 from tests.helpers.volatile import Shared, here, only, plan
 
-SLOTS = Slots(total=3, lower_at_free=1, whole_partition_at_free=1)
+SLOTS = MergeSlots(total=3, lower_at_free=1, whole_partition_at_free=1)
 DIRECT = schema_with(merge_upload_policy="direct")
 
 
@@ -54,7 +54,7 @@ def merges(tables, slots=SLOTS) -> list:
 
 
 def test_a_table_with_many_small_parts_gets_a_merge_of_neighbours():
-    (work,) = merges([table("t1", 12)], Slots(total=1))
+    (work,) = merges([table("t1", 12)], MergeSlots(total=1))
     assert isinstance(work, Merge)
     first = [part.info.min_block for part in work.sources]
     assert len(first) >= 2
@@ -77,7 +77,7 @@ def test_tables_take_turns_and_the_fullest_comes_first():
 
 def test_parts_that_are_being_merged_are_not_taken_again():
     busy = table("t1", 40)
-    (first,) = merges([busy], Slots(total=1))
+    (first,) = merges([busy], MergeSlots(total=1))
     later = merges([replace(busy, merging={first.part_ids: "all"})])
     assert all(not (work.part_ids & first.part_ids) for work in later)
 
@@ -192,7 +192,7 @@ def test_builds_under_way_count_against_the_room_of_all_tables():
         views.append(TableView(name, shared.state))
 
     def builds(free: int) -> list:
-        node = NodeView("me", Shared().now_ms, Slots(total=4), disk=True, disk_free_bytes=free)
+        node = NodeView("me", Shared().now_ms, MergeSlots(total=4), disk=True, disk_free_bytes=free)
         return only(tick(node, views), Build)
 
     assert {work.past_disk for work in builds(96 * MIB)} == {False}
@@ -397,7 +397,7 @@ def test_what_cannot_be_built_is_cancelled():
     shared.insert(3)
     part = shared.intend(0, 3)
     actions = plan(shared, failed=frozenset({part.id}))
-    assert [c.ids for c in only(actions, Cancel)] == [(part.id,)]
+    assert [c.ids for c in only(actions, Abandon)] == [(part.id,)]
     assert not only(actions, Build)
 
 
@@ -408,7 +408,7 @@ def test_a_node_that_leaves_uploads_what_is_whole_and_gives_up_what_is_not():
     whole, half, none = (shared.intend(n, n + 3) for n in range(3))
     actions = plan(shared, {"draining": True}, local=here(whole), building=frozenset({half.id}))
     assert [u.id for u in only(actions, Upload)] == [whole.id]
-    assert [c.ids for c in only(actions, Cancel)] == [(none.id,)]
+    assert [c.ids for c in only(actions, Abandon)] == [(none.id,)]
     assert not only(actions, Build)
 
 

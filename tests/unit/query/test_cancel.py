@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 import mergelake as ml
-from mergelake.core.cancel import Cancel, check, running
+from mergelake.core.cancel import CancelToken, check, running
 from mergelake.core.errors import MergelakeError
 from mergelake.query.embedded import engine
 
@@ -112,7 +112,7 @@ def test_statements_that_end_as_they_are_cancelled_leave_the_next_alone(db: ml.D
 
 
 def _cancelled(call: Callable[[], object]) -> bool:
-    cancel = Cancel()
+    cancel = CancelToken()
     cancel.set()
     with running(cancel):
         try:
@@ -133,7 +133,7 @@ def test_scans_merges_and_inserts_ask_whether_to_end(db: ml.Database) -> None:
 
 
 def test_what_is_stopped_late_is_stopped_at_once() -> None:
-    cancel, heard = Cancel(), []
+    cancel, heard = CancelToken(), []
     cancel.set()
     with cancel.stopping(lambda: heard.append(1)):
         assert heard == [1]

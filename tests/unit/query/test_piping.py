@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from mergelake.core.cancel import Cancel, running
+from mergelake.core.cancel import CancelToken, running
 from mergelake.core.errors import CorruptDataError, MergelakeError
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.piping import ByteStream, begin
@@ -157,7 +157,7 @@ def test_a_stream_that_nobody_has_any_more_ends() -> None:
 
 
 def test_a_cancel_ends_one_that_is_read_and_one_that_waits() -> None:
-    cancel = Cancel()
+    cancel = CancelToken()
     with running(cancel):
         waits = begin("SELECT number FROM numbers(1000000000)")
         batches = Batches(begin("SELECT number FROM numbers(1000000000)"), ["UInt64"])
@@ -189,7 +189,7 @@ def test_streams_run_side_by_side_in_one_thread_and_in_several() -> None:
 
 def test_to_end_another_statement_of_the_thread_leaves_a_stream_alone() -> None:
     stream = Batches(begin("SELECT number FROM numbers(6000000)"), ["UInt64"])
-    cancel = Cancel()
+    cancel = CancelToken()
     threading.Timer(0.3, cancel.set).start()
     with running(cancel), pytest.raises(MergelakeError, match="QUERY_WAS_CANCELLED"):
         engine.run("SELECT sum(sipHash64(number)) FROM numbers(1000000000000)")

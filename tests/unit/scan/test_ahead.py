@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mergelake.core.cancel import Cancel
+from mergelake.core.cancel import CancelToken
 from mergelake.core.errors import CorruptDataError, MergelakeError
 from mergelake.parts.cache import PartCache
-from mergelake.parts.flight import Limits, Slots, in_flight
+from mergelake.parts.flight import CoreSlots, Limits, in_flight
 from mergelake.scan.plan import plan_scan
 from mergelake.scan.read import read_items
 from mergelake.scan.request import ScanRequest
@@ -255,7 +255,7 @@ def test_a_read_that_is_given_up_leaves_no_thread(monkeypatch: pytest.MonkeyPatc
     assert any(scan_threads())
     batches.close()
     assert not list(scan_threads())
-    cancel = Cancel()
+    cancel = CancelToken()
     batches = read_items(made.store, "t", plan, caches=made.caches, threads=2, cancel=cancel)
     next(batches)
     cancel.set()
@@ -265,7 +265,7 @@ def test_a_read_that_is_given_up_leaves_no_thread(monkeypatch: pytest.MonkeyPatc
 
 
 def test_who_waits_lends_its_slot() -> None:
-    store, slots = FarStore(), Slots(1)
+    store, slots = FarStore(), CoreSlots(1)
     others = threading.Event()
 
     def other() -> None:

@@ -16,7 +16,7 @@ from mergelake.scan.condition import (
     IsNull,
     Not,
     Or,
-    Unknown,
+    UnknownCondition,
     is_continuous,
     is_useless,
 )
@@ -93,11 +93,11 @@ def test_descending_keys_are_searched_downwards() -> None:
 
 def test_unknown_and_true_read_everything_and_false_nothing() -> None:
     index = keys([0, 10, 20])
-    assert mark_ranges(index, Unknown()) == ((0, 2),)
+    assert mark_ranges(index, UnknownCondition()) == ((0, 2),)
     assert mark_ranges(index, Constant(True)) == ((0, 2),)
     assert mark_ranges(index, Constant(False)) == ()
-    assert mark_ranges(index, Not(Unknown())) == ((0, 2),)
-    assert mark_ranges(KeyTable([], []), Unknown(), marks=7) == ((0, 7),)
+    assert mark_ranges(index, Not(UnknownCondition())) == ((0, 2),)
+    assert mark_ranges(KeyTable([], []), UnknownCondition(), marks=7) == ((0, 7),)
 
 
 def test_relaxed_atom_never_excludes_what_is_inside_its_range() -> None:
@@ -119,7 +119,7 @@ def test_bounds_of_the_part_narrow_what_lies_between_marks() -> None:
         (at(0, 1), True),
         (between(0, 1, 5), True),
         (And(at(0, 1), between(1, 3, None)), True),
-        (And(between(0, 1, 5), Unknown()), True),
+        (And(between(0, 1, 5), UnknownCondition()), True),
         (at(1, 1), False),
         (And(between(0, 1, 5), between(1, 1, 5)), False),
         (Or(at(0, 1), at(0, 2)), False),
@@ -134,9 +134,9 @@ def test_binary_search_is_for_one_run_of_keys(condition: Condition, continuous: 
 
 
 def test_condition_that_says_nothing_uses_no_index() -> None:
-    assert is_useless(Or(at(0, 1), Unknown()))
-    assert not is_useless(And(at(0, 1), Unknown()))
-    assert search_algorithm(Unknown(), 1) == ""
+    assert is_useless(Or(at(0, 1), UnknownCondition()))
+    assert not is_useless(And(at(0, 1), UnknownCondition()))
+    assert search_algorithm(UnknownCondition(), 1) == ""
 
 
 def test_strings_are_compared_by_bytes() -> None:

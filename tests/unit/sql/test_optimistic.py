@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import mergelake as ml
-from mergelake.core.cancel import Cancel, check, running
+from mergelake.core.cancel import CancelToken, check, running
 from mergelake.core.errors import MergelakeError
 from mergelake.lake.warehouse import Warehouse
 from mergelake.sql import database
@@ -168,13 +168,13 @@ def slowly(value: object, seconds: float = 2.0) -> Callable[[], object]:
 
 
 @pytest.fixture
-def statement() -> Iterator[Cancel]:
-    cancel = Cancel()
+def statement() -> Iterator[CancelToken]:
+    cancel = CancelToken()
     with running(cancel):
         yield cancel
 
 
-def test_news_end_the_reading(statement: Cancel) -> None:
+def test_news_end_the_reading(statement: CancelToken) -> None:
     began = time.monotonic()
     assert read_beside(slowly(1, 30), lambda: False, lambda _: None) is None
     assert time.monotonic() - began < 10
@@ -187,7 +187,7 @@ def test_an_answer_is_thrown_away_where_there_is_news() -> None:
     assert thrown == [7]
 
 
-def test_cancelling_the_statement_ends_both(statement: Cancel) -> None:
+def test_cancelling_the_statement_ends_both(statement: CancelToken) -> None:
     threading.Timer(0.05, statement.set).start()
     with pytest.raises(MergelakeError, match="QUERY_WAS_CANCELLED"):
         read_beside(slowly(1, 30), slowly(True, 30), lambda _: None)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mergelake.core.errors import InvalidInputError, NotFoundError, UnavailableError
-from mergelake.store import Lost, Stored, Unknown, open_store
+from mergelake.store import Lost, OutcomeUnknown, Stored, open_store
 
 
 def _create_all(root: str, writer: int, rounds: int) -> list[int]:
@@ -145,7 +145,7 @@ def test_a_create_that_cannot_be_synced_is_unknown(tmp_path: Path, monkeypatch: 
         real(fd)
 
     monkeypatch.setattr(os, "fsync", failing)
-    assert isinstance(store.create("warm/k", b"x"), Unknown)
+    assert isinstance(store.create("warm/k", b"x"), OutcomeUnknown)
     with pytest.raises(UnavailableError, match="Input/output error"):
         store.put("warm/k2", b"x")
 

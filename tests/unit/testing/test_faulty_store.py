@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from mergelake.core.errors import CorruptDataError, UnavailableError
-from mergelake.store import Unknown
+from mergelake.store import OutcomeUnknown
 from mergelake.store.memory import MemoryStore
 from mergelake.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 
 def test_before_and_after_differ_only_in_the_store() -> None:
     store = FaultyStore(MemoryStore(), script={0: Fault.FAIL_BEFORE, 1: Fault.LOSE_REPLY, 2: Fault.LOSE_REPLY})
-    assert isinstance(store.create("a", b"1"), Unknown)
-    assert isinstance(store.create("b", b"1"), Unknown)
+    assert isinstance(store.create("a", b"1"), OutcomeUnknown)
+    assert isinstance(store.create("b", b"1"), OutcomeUnknown)
     with pytest.raises(UnavailableError):
         store.put("c", b"1")
     assert [meta.key for meta in store.list("")] == ["b", "c"]

@@ -32,7 +32,7 @@ from mergelake.cli.picture.drawing import (
     title,
     unit_of,
 )
-from mergelake.cli.picture.timeline import MergeLife, Outcome, active_parts, running
+from mergelake.cli.picture.timeline import MergeFate, MergeLife, active_parts, running
 from mergelake.cli.picture.values import LEFT, MARGIN, RIGHT, Sheet, TimeAxis, amplification
 
 DASHES = "4 3"
@@ -68,7 +68,7 @@ def bytes_written(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:
     inserted, written = amplification(sheet.lives)
     if not inserted or time.moment:
         return "", 0
-    kept = [merge for merge in sheet.merges if merge.volatile and merge.outcome is not Outcome.GIVEN_UP]
+    kept = [merge for merge in sheet.merges if merge.volatile and merge.outcome is not MergeFate.GIVEN_UP]
     curves = [
         ("written to the bucket", VERMILLION, "", running((each.born_ms, each.bytes) for each in sheet.lives)),
         ("inserted", BLUE, "9 4", running((each.born_ms, each.bytes) for each in sheet.lives if not each.merged)),
@@ -99,7 +99,7 @@ def merges(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:
         return "", 0
     if not sheet.merges:
         return text(MARGIN, y + 24, "Merges: none was due.", px=HEAD, style="bold"), 48
-    stored = sum(merge.outcome is Outcome.BUCKET for merge in sheet.merges)
+    stored = sum(merge.outcome is MergeFate.BUCKET for merge in sheet.merges)
     words = f"Merges by level: {len(sheet.merges):,}, of which {stored:,} reached the bucket"
     key = [
         (PURPLE, 0.2, DASHES, "volatile: decided in the log, made on the node's disk"),
@@ -127,7 +127,7 @@ def _merge_bar(merge: MergeLife, box: tuple[float, float, float, float], told: s
     tip = f"{_what(merge)}, blocks {merge.min_block} to {merge.max_block}: {merge.outcome.value}"
     colour, dashes = (PURPLE, DASHES) if merge.volatile else (VERMILLION, SOLID)
     drawn = bar(box, colour, tint=0.2, dashes=dashes, tip=tip)
-    if merge.volatile and merge.outcome is Outcome.BUCKET:
+    if merge.volatile and merge.outcome is MergeFate.BUCKET:
         drawn += bar((x + width, y, _CAP, height), VERMILLION, tip=tip)
     return drawn + text(_label_at(x, x + width, told), y + 11.5, told, px=SMALL)
 
@@ -143,7 +143,7 @@ def _what(merge: MergeLife) -> str:
 
 def _said(merge: MergeLife) -> str:
     told = f"{plural(merge.sources, 'part')}, {size(merge.bytes)}"
-    return f"{told}, given up" if merge.outcome is Outcome.GIVEN_UP else told
+    return f"{told}, given up" if merge.outcome is MergeFate.GIVEN_UP else told
 
 
 def blocks(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:

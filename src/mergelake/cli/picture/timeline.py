@@ -33,7 +33,7 @@ class PartLife:
     """Written by a merge (else by an insert)."""
 
 
-class Outcome(Enum):
+class MergeFate(Enum):
     """What became of the bytes of a merge."""
 
     BUCKET = "in the bucket"
@@ -59,7 +59,7 @@ class MergeLife:
     """None: not settled yet."""
     volatile: bool
     """Whether a node meant to make it on its disk."""
-    outcome: Outcome
+    outcome: MergeFate
 
 
 def part_lives(parts: pa.Table, entries: Iterable[Entry]) -> list[PartLife]:
@@ -100,16 +100,16 @@ def merge_lives(lives: Sequence[PartLife], entries: Iterable[Entry]) -> list[Mer
                 case AddVolatile(volatile_id, _, sources):
                     for source in sources:
                         if source in intended:
-                            intended[source].settle(at, Outcome.DISK)
+                            intended[source].settle(at, MergeFate.DISK)
                     intended[volatile_id] = _Intended(at, sources)
                 case CancelVolatile(ids):
                     _give_up(intended, set(ids), at)
                 case Publish(part, replaced, kind, volatile_id) if kind != "mutation":
                     if volatile_id in intended:
-                        intended[volatile_id].settle(at, Outcome.BUCKET, part.id)
+                        intended[volatile_id].settle(at, MergeFate.BUCKET, part.id)
                     elif part.id in parts:
                         began = times.get(part.base_version, at)
-                        direct.append(_life(parts[part.id], len(replaced), began, at, Outcome.BUCKET))
+                        direct.append(_life(parts[part.id], len(replaced), began, at, MergeFate.BUCKET))
                 case _:
                     pass
     found = [_volatile(each, parts, intended) for each in intended.values()]
@@ -143,22 +143,22 @@ class _Intended:
     began_ms: int
     sources: tuple[str, ...]
     ended_ms: int | None = None
-    outcome: Outcome = Outcome.WAITING
+    outcome: MergeFate = MergeFate.WAITING
     part_id: str = ""
 
-    def settle(self, at_ms: int | None, outcome: Outcome, part_id: str = "") -> None:
+    def settle(self, at_ms: int | None, outcome: MergeFate, part_id: str = "") -> None:
         self.ended_ms, self.outcome, self.part_id = at_ms, outcome, part_id
 
 
 def _give_up(intended: dict[str, _Intended], ids: set[str], at_ms: int) -> None:
     """These merges go, and what was built on them; their own sources wait again."""
     for volatile_id, merge in intended.items():  # sources stand before what is built on them
-        if merge.outcome in (Outcome.WAITING, Outcome.DISK) and not ids.isdisjoint((volatile_id, *merge.sources)):
-            merge.settle(at_ms, Outcome.GIVEN_UP)
+        if merge.outcome in (MergeFate.WAITING, MergeFate.DISK) and not ids.isdisjoint((volatile_id, *merge.sources)):
+            merge.settle(at_ms, MergeFate.GIVEN_UP)
             ids.add(volatile_id)
             for source in merge.sources:
-                if source in intended and intended[source].outcome is Outcome.DISK:
-                    intended[source].settle(None, Outcome.WAITING)
+                if source in intended and intended[source].outcome is MergeFate.DISK:
+                    intended[source].settle(None, MergeFate.WAITING)
 
 
 def _leaves(sources: Iterable[str], intended: dict[str, _Intended]) -> Iterable[str]:
@@ -200,7 +200,7 @@ def _level(sources: Iterable[str], parts: dict[str, PartLife], intended: dict[st
 
 
 def _life(
-    part: PartLife, sources: int, began: int, ended: int | None, outcome: Outcome, *, volatile: bool = False
+    part: PartLife, sources: int, began: int, ended: int | None, outcome: MergeFate, *, volatile: bool = False
 ) -> MergeLife:
     return MergeLife(
         part.level,

@@ -22,7 +22,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryAnswer:
     """A query that was asked twice."""
 
     title: str
@@ -45,7 +45,7 @@ class Sheet:
     phases: Sequence[Phase] = ()
     lives: Sequence[PartLife] = ()
     merges: Sequence[MergeLife] = ()
-    answers: Sequence[Answer] = ()
+    answers: Sequence[QueryAnswer] = ()
     answers_note: str = ""
     """How the times were taken."""
     source: str = ""
@@ -58,7 +58,7 @@ def amplification(lives: Iterable[PartLife]) -> tuple[int, int]:
     return sum(life.bytes for life in held if not life.merged), sum(life.bytes for life in held)
 
 
-def same_answers(answers: Sequence[Answer]) -> str:
+def same_answers(answers: Sequence[QueryAnswer]) -> str:
     """`5 of 5 answers equal ClickHouse's`."""
     return f"{sum(answer.same for answer in answers)} of {len(answers)} answers equal ClickHouse's"
 

@@ -26,7 +26,7 @@ from mergelake.core.clock import Clock, SystemClock
 from mergelake.parts.fetch import is_remote
 from mergelake.query.attach import attaching
 from mergelake.query.attach.attaching import DATABASE, Attached, NotAttachedError
-from mergelake.query.attach.layers import Cover, Layer, cover
+from mergelake.query.attach.layers import AttachedLayer, LayerCover, cover
 from mergelake.query.attach.part_set import PARTS_AT_ONCE, PartSet
 from mergelake.query.embedded import engine
 from mergelake.query.statement.access import words
@@ -156,11 +156,11 @@ class AttachedSets:
                     self._used_s[name] = self._clock.monotonic_s()
                 self._trim()
 
-    def _taken(self, wanted: PartSet, layered: tuple[list[Attached], Cover] | None) -> Reading:
+    def _taken(self, wanted: PartSet, layered: tuple[list[Attached], LayerCover] | None) -> Reading:
         """The reading of a set; its tables are marked as in use. Raises NotAttachedError if one was dropped."""
         attached = self._held.get(wanted.key)
         if attached is not None:
-            layered = [attached], Cover((Layer(0, frozenset()),), frozenset())
+            layered = [attached], LayerCover((AttachedLayer(0, frozenset()),), frozenset())
         if layered is None or any(self._held.get(each.parts.key) is not each for each in layered[0]):
             raise NotAttachedError("what was attached is gone again")
         held, chosen = layered
@@ -175,7 +175,7 @@ class AttachedSets:
             tables.append((table.name, tuple(names)))
         return Reading(tuple(tables), wanted.only(chosen.rest) if chosen.rest else None, served)
 
-    def _layers(self, wanted: PartSet) -> tuple[list[Attached], Cover] | None:
+    def _layers(self, wanted: PartSet) -> tuple[list[Attached], LayerCover] | None:
         """Attached tables that cover most of a set; None if a scan of the whole set is better."""
         held = [each for each in self._held.values() if each.parts.table == wanted.table]
         chosen = cover(wanted.ids, [each.parts.ids for each in held])
@@ -184,7 +184,7 @@ class AttachedSets:
         rest = sum(part.manifest.rows for part in wanted.parts if part.manifest.id in chosen.rest)
         return None if rest > wanted.rows // 2 else (held, chosen)
 
-    def _keep_up(self, wanted: PartSet, chosen: Cover) -> None:
+    def _keep_up(self, wanted: PartSet, chosen: LayerCover) -> None:
         """Attach in the background what makes the next statement on the set faster."""
         rest = wanted.only(chosen.rest)
         grown = rest.rows >= max(ROWS_MIN, 1) or len(rest.parts) >= REST_MAX

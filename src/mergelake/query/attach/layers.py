@@ -16,7 +16,7 @@ WITHOUT_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class AttachedLayer:
     """One attached table."""
 
     index: int
@@ -26,10 +26,10 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Cover:
+class LayerCover:
     """Disjoint layers, and the ids of the remaining parts."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[AttachedLayer, ...]
     rest: frozenset[str]
 
     @property
@@ -43,24 +43,24 @@ class Cover:
         return len(self.rest) + sum(len(layer.without) for layer in self.layers)
 
 
-def cover(wanted: frozenset[str], held: Sequence[Collection[str]], *, layers_max: int = LAYERS_MAX) -> Cover:
+def cover(wanted: frozenset[str], held: Sequence[Collection[str]], *, layers_max: int = LAYERS_MAX) -> LayerCover:
     """Cover `wanted` greedily: the next layer is the table with most of the remaining parts, of these the smallest.
 
     At least half of the parts of a table must be useful, and at most `WITHOUT_MAX` excluded.
     """
-    layers: list[Layer] = []
+    layers: list[AttachedLayer] = []
     rest = wanted
     while rest and len(layers) < layers_max:
-        best: tuple[int, int, Layer] | None = None
+        best: tuple[int, int, AttachedLayer] | None = None
         for index, ids in enumerate(held):
             useful = rest.intersection(ids)
             gone = len(ids) - len(useful)
             if not useful or gone > WITHOUT_MAX or gone > len(useful):
                 continue
             if best is None or (len(useful), -gone) > best[:2]:
-                best = len(useful), -gone, Layer(index, frozenset(ids) - useful)
+                best = len(useful), -gone, AttachedLayer(index, frozenset(ids) - useful)
         if best is None:
             break
         layers.append(best[2])
         rest = rest.difference(held[best[2].index])
-    return Cover(tuple(layers), rest)
+    return LayerCover(tuple(layers), rest)

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core.cancel import Cancel, current, running
+from mergelake.core.cancel import CancelToken, current, running
 from mergelake.core.errors import CLICKHOUSE_CODES, MergelakeError, UnavailableError, error
 from mergelake.core.text import quote_string
 from mergelake.query.embedded import helpers, leftovers
@@ -75,7 +75,7 @@ _LEFT_WITHIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EngineAnswer:
     """The result of a statement."""
 
     data: pa.Buffer
@@ -110,7 +110,7 @@ def run(
     output: str = "ArrowStream",
     settings: Mapping[str, str] | None = None,
     on_kill: Callable[[], None] | None = None,
-) -> Answer:
+) -> EngineAnswer:
     """Run one statement; `tables` has the object of each `Python(name)` in it.
 
     Objects are pyarrow Tables or RecordBatchReaders (a reader is consumed). `settings` are ClickHouse settings as SQL
@@ -125,7 +125,7 @@ def run(
     if cancel is not None:
         cancel.check()
 
-    def run_inside(chosen: Cancel | None) -> Answer:
+    def run_inside(chosen: CancelToken | None) -> EngineAnswer:
         with _door:
             try:
                 return _run_inside(sql, tables or {}, output, settings or {}, chosen, on_kill)
@@ -135,7 +135,7 @@ def run(
 
     if threading.current_thread() is threading.main_thread():
         _door.check()  # helper threads have ended by then
-        interrupted = cancel or Cancel()
+        interrupted = cancel or CancelToken()
         return _interruptible(lambda: run_inside(interrupted), interrupted)
     try:
         return run_inside(cancel)
@@ -166,9 +166,9 @@ def _run_inside(
     tables: Mapping[str, object],
     output: str,
     settings: Mapping[str, str],
-    cancel: Cancel | None,
+    cancel: CancelToken | None,
     on_kill: Callable[[], None] | None,
-) -> Answer:
+) -> EngineAnswer:
     connection = _connection()
     _apply(settings)
     scope = {name: _guarded(value) for name, value in tables.items()}
@@ -192,7 +192,7 @@ def _run_inside(
             if isinstance(guard, _Guard):
                 guard.close()
     read = int(result.storage_rows_read()), int(result.storage_bytes_read())
-    return Answer(_buffer(result), *read, float(result.elapsed()), int(result.rows_read()))
+    return EngineAnswer(_buffer(result), *read, float(result.elapsed()), int(result.rows_read()))
 
 
 def translate(text: str) -> MergelakeError:
@@ -334,10 +334,10 @@ class _Running:
             self._on_kill()
 
 
-def _interruptible(call: Callable[[], Answer], cancel: Cancel) -> Answer:
+def _interruptible(call: Callable[[], EngineAnswer], cancel: CancelToken) -> EngineAnswer:
     """Run `call` in a helper thread, so that this thread handles signals; an exception here ends the statement."""
     done = threading.Event()
-    outcome: list[Answer | BaseException] = []
+    outcome: list[EngineAnswer | BaseException] = []
 
     def work() -> None:
         try:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mergelake.core.cancel import Cancel, current, running
+from mergelake.core.cancel import CancelToken, current, running
 from mergelake.core.errors import error
 from mergelake.query.embedded import engine, helpers
 
@@ -45,10 +45,10 @@ _logger = logging.getLogger("mergelake.query")
 class _Statement:
     """A statement that writes into a pipe: state shared by its thread and its reader. Thread-safe."""
 
-    def __init__(self, cancel: Cancel) -> None:
+    def __init__(self, cancel: CancelToken) -> None:
         self.cancel = cancel
         self.over = threading.Event()
-        self.outcome: engine.Answer | BaseException | None = None
+        self.outcome: engine.EngineAnswer | BaseException | None = None
         self.pid = os.getpid()
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
@@ -190,10 +190,10 @@ class ByteStream(io.RawIOBase):
         return count
 
     @property
-    def answer(self) -> engine.Answer | None:
+    def answer(self) -> engine.EngineAnswer | None:
         """The statistics of the statement after it has succeeded; else None."""
         outcome = self._statement.outcome
-        return outcome if isinstance(outcome, engine.Answer) else None
+        return outcome if isinstance(outcome, engine.EngineAnswer) else None
 
     def at_end(self, call: Callable[[], object]) -> None:
         """Call `call` from any thread when the statement has ended; now, if it has already."""
@@ -236,9 +236,9 @@ def begin(
 ) -> ByteStream:
     """Start a statement like `engine.run`; the stream is read while it runs.
 
-    It gets a `Cancel` that is a part of the caller's (`core.cancel`); closing the stream early sets it.
+    It gets a `CancelToken` that is a part of the caller's (`core.cancel`); closing the stream early sets it.
     """
-    cancel = current() or Cancel()
+    cancel = current() or CancelToken()
     cancel.check()
     if os.getpid() not in _reapers:
         _reapers.add(os.getpid())

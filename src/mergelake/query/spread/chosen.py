@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mergelake.core.errors import error
 from mergelake.query.context import Context
 from mergelake.query.prepare import Prepared, Tables
-from mergelake.query.source import Scan
+from mergelake.query.source import SourceScan
 from mergelake.query.statement.settings import keeps_partial_answers
 from mergelake.query.statement.settings_semantics import statement_settings
 
@@ -48,7 +48,7 @@ def may_be_spread(context: Context) -> bool:
     return context.run_tasks is not None and context.executor != "local"
 
 
-def choose_executor(prepared: Prepared, tables: Tables, scans: Mapping[str, Scan], context: Context) -> Chosen:
+def choose_executor(prepared: Prepared, tables: Tables, scans: Mapping[str, SourceScan], context: Context) -> Chosen:
     """Where the statement runs, why, and by which steps."""
     if context.executor not in ("auto", "local", "spark"):
         raise error(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mergelake.query.answer import Answer, Meter, answer_of
+from mergelake.query.answer import StatementAnswer, StatementMeter, answer_of
 from mergelake.query.context import Context, RunTasks
 from mergelake.query.prepare import Prepared, empty_tables
 from mergelake.query.source import Layers
@@ -23,7 +23,7 @@ from mergelake.query.spread.steps import Planned, Planner
 from mergelake.query.statement.rewrite import Rewritten, Slot, filled
 
 
-def run_spread(chosen: Chosen, context: Context, meter: Meter, run_tasks: RunTasks) -> Answer:
+def run_spread(chosen: Chosen, context: Context, meter: StatementMeter, run_tasks: RunTasks) -> StatementAnswer:
     """Run the steps one after another. Raises NotSplitError if the result of one is too large for the next."""
     assert chosen.steps is not None
     assert chosen.planner is not None
@@ -62,7 +62,9 @@ def _created(folder: Path) -> Path:
 class _Tasks:
     """The tasks of one SELECT."""
 
-    def __init__(self, planner: Planner, planned: Planned, context: Context, meter: Meter, run_tasks: RunTasks) -> None:
+    def __init__(
+        self, planner: Planner, planned: Planned, context: Context, meter: StatementMeter, run_tasks: RunTasks
+    ) -> None:
         assert planned.split is not None
         self._planner, self._planned, self._context = planner, planned, context
         self._meter, self._run_tasks, self._split = meter, run_tasks, planned.split

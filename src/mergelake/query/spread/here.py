@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
-from mergelake.query.answer import Answer, Meter, answer_of, clickhouse_input
+from mergelake.query.answer import StatementAnswer, StatementMeter, answer_of, clickhouse_input
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.embedded.piping import begin
@@ -34,14 +34,14 @@ def native(
     return b"".join(pieces)
 
 
-def native_here(prepared: Prepared, context: Context, meter: Meter, *, bytes_max: int = BYTES_MAX) -> bytes:
+def native_here(prepared: Prepared, context: Context, meter: StatementMeter, *, bytes_max: int = BYTES_MAX) -> bytes:
     """Run a prepared statement; returns its result as Native. Raises NotSplitError if it exceeds `bytes_max`."""
     with ExitStack() as held:
         text, tables, context = _over_tables(prepared, context, meter, held)
         return native(text, context, tables, bytes_max=bytes_max)
 
 
-def run_here(prepared: Prepared, context: Context, meter: Meter) -> Answer:
+def run_here(prepared: Prepared, context: Context, meter: StatementMeter) -> StatementAnswer:
     """Run a prepared statement; returns its result in the requested form."""
     with ExitStack() as held:
         text, tables, context = _over_tables(prepared, context, meter, held)
@@ -52,7 +52,7 @@ def run_here(prepared: Prepared, context: Context, meter: Meter) -> Answer:
 
 
 def _over_tables(
-    prepared: Prepared, context: Context, meter: Meter, held: ExitStack
+    prepared: Prepared, context: Context, meter: StatementMeter, held: ExitStack
 ) -> tuple[str, dict[str, object], Context]:
     """(statement for ClickHouse, its Arrow objects, its context); tables stay attached until `held` is closed."""
     scanned = why_scanned(prepared, context, count=True)

@@ -26,7 +26,7 @@ Edit = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SubqueryCut:
     """A subquery that is computed first."""
 
     text: str
@@ -57,7 +57,7 @@ def with_ctes_in_place(parsed: ParsedSelect) -> str:
     return parsed.text
 
 
-def shared_cte(parsed: ParsedSelect) -> Piece | None:
+def shared_cte(parsed: ParsedSelect) -> SubqueryCut | None:
     """The first CTE that is used more than once; None if there is none."""
     for cte in _ctes(parsed):
         words = [token.text.lower() for token in parsed.tokens if cte.start <= token.start < cte.end]
@@ -67,11 +67,11 @@ def shared_cte(parsed: ParsedSelect) -> Piece | None:
             (*cte.cut, ""),
             *(_in_place(use, "{}" if not use.in_operator else "(SELECT * FROM {})") for use in cte.uses),
         ]
-        return Piece(parsed.text[cte.start : cte.end], "", tuple(edits))
+        return SubqueryCut(parsed.text[cte.start : cte.end], "", tuple(edits))
     return None
 
 
-def branches(parsed: ParsedSelect) -> list[Piece]:
+def branches(parsed: ParsedSelect) -> list[SubqueryCut]:
     """The SELECTs of a UNION, INTERSECT or EXCEPT at the top level."""
     if any("WITH" in scope.clauses for scope in parsed.scopes if scope.parent is None):
         raise NotSplitError("WITH of a set operation is not split")
@@ -82,13 +82,13 @@ def branches(parsed: ParsedSelect) -> list[Piece]:
         if scope.parent is None:
             stop = min(scope.end, scope.clause_words.get("FORMAT", scope.end))
             start, end = parsed.tokens[scope.first].start, parsed.tokens[stop - 1].end
-            out.append(Piece(parsed.text[start:end], "", ((start, end, "SELECT * FROM {}"),)))
+            out.append(SubqueryCut(parsed.text[start:end], "", ((start, end, "SELECT * FROM {}"),)))
     return out
 
 
-def subqueries(parsed: ParsedSelect, kept: Sequence[Scope]) -> list[Piece]:
+def subqueries(parsed: ParsedSelect, kept: Sequence[Scope]) -> list[SubqueryCut]:
     """The subqueries directly inside of the scopes `kept` that are not in `kept`."""
-    out: dict[int, Piece] = {}
+    out: dict[int, SubqueryCut] = {}
     for scope in parsed.scopes:
         if scope.parent is None or not any(scope.parent is one for one in kept) or any(scope is one for one in kept):
             continue
@@ -99,11 +99,11 @@ def subqueries(parsed: ParsedSelect, kept: Sequence[Scope]) -> list[Piece]:
         around = _around(parsed, scope.parent)
         new = "{}" if scope.role == "from" else "(SELECT * FROM {})"
         text = parsed.text[parsed.tokens[first].end : parsed.tokens[close].start]
-        out[first] = Piece(text, around, ((start, end, new),))
+        out[first] = SubqueryCut(text, around, ((start, end, new),))
     return list(out.values())
 
 
-def with_around(piece: Piece) -> str:
+def with_around(piece: SubqueryCut) -> str:
     """The text of a piece, after the items of the enclosing WITH."""
     text = piece.text.strip()
     if text[:4].upper() == "WITH":

@@ -14,12 +14,12 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.types import parse_type
 from mergelake.query.context import Context
 from mergelake.query.prepare import Prepared, Tables, checked, described, look_up_tables, prepared_of
-from mergelake.query.source import ReadRequest, Resolve, Scan, Source
+from mergelake.query.source import ReadRequest, Resolve, Source, SourceScan
 from mergelake.query.spread import distributing, materialising
 from mergelake.query.spread.final_shares import FinalShare, final_shares
 from mergelake.query.spread.given_table import GivenTable, structure
 from mergelake.query.spread.halves import NotSplitError
-from mergelake.query.spread.materialising import Piece
+from mergelake.query.spread.materialising import SubqueryCut
 from mergelake.query.spread.shuffling import BUCKET, Shuffle, without_bucket
 from mergelake.query.spread.splitting import Split, split
 from mergelake.query.spread.task import TASKS_A_CORE
@@ -80,7 +80,7 @@ class Planner:
         """`tables` are those of the statement; the results of its subqueries will be stored in `folder`."""
         self._tables, self._context, self._folder = tables, context, folder
         self._results: dict[str, GivenTable] = {}
-        self._scans: dict[tuple[int, ReadRequest], Scan] = {}
+        self._scans: dict[tuple[int, ReadRequest], SourceScan] = {}
 
     def steps(self, sql: str) -> Steps:
         """The steps of a statement; a single one that is not split, if nothing can be spread."""
@@ -94,7 +94,7 @@ class Planner:
         )
         return self._steps(sql, self._context, replace(context, format=""))
 
-    def scan(self, source: Source, wanted: ReadRequest) -> Scan:
+    def scan(self, source: Source, wanted: ReadRequest) -> SourceScan:
         """Plan a scan; cached."""
         key = id(source), wanted
         if key not in self._scans:
@@ -155,7 +155,7 @@ class Planner:
         except NotSplitError as why:
             return Planned(prepared, None, str(why), {})
 
-    def _without(self, text: str, pieces: Collection[Piece], inside: Context, before: list[SpreadStep]) -> str:
+    def _without(self, text: str, pieces: Collection[SubqueryCut], inside: Context, before: list[SpreadStep]) -> str:
         """The text with subqueries replaced by tables; appends the steps that compute these to `before`."""
         edits = []
         for piece in pieces:
@@ -169,7 +169,7 @@ class Planner:
             edits += [(start, end, new.replace("{}", gives.name)) for start, end, new in piece.edits]
         return materialising.edited(text, edits)
 
-    def _alone(self, piece: Piece, context: Context) -> str:
+    def _alone(self, piece: SubqueryCut, context: Context) -> str:
         """The subquery as a statement. Raises NotSplitError if it depends on the enclosing statement."""
         for sql in (piece.text, *([materialising.with_around(piece)] if piece.around else [])):
             try:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mergelake.core.errors import MergelakeError, error
-from mergelake.query.source import Scan
+from mergelake.query.source import SourceScan
 
 _QUERY_SIZE = "262144"
 
@@ -32,7 +32,7 @@ class ReadLimits:
         numbers = {"max_rows_to_read": self.rows, "max_bytes_to_read": self.bytes}
         return partitions | {name: str(number) for name, number in numbers.items() if number}
 
-    def check(self, scans: Iterable[Scan]) -> None:
+    def check(self, scans: Iterable[SourceScan]) -> None:
         """Raise TOO_MANY_ROWS or TOO_MANY_PARTITIONS for a planned scan that exceeds the limits."""
         for scan in scans:
             if self.rows and scan.rows > self.rows:
