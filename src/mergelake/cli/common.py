@@ -22,10 +22,10 @@ Options = Annotated[
 ]
 
 
-def storage_options(given: list[str] | None) -> Mapping[str, str]:
+def storage_options(options: list[str] | None) -> Mapping[str, str]:
     """The options as a dictionary."""
     out: dict[str, str] = {}
-    for text in given or []:
+    for text in options or []:
         name, equals, value = text.partition("=")
         if not equals:
             raise error("BAD_ARGUMENTS", f"The option '{text}' is not name=value", "Write -o region=eu-central-1")
@@ -40,7 +40,7 @@ def storage_options(given: list[str] | None) -> Mapping[str, str]:
 def open_database(url: str, options: list[str] | None, spark: str | None = None, *, new: bool = False) -> Database:
     """The warehouse at `url`. UNKNOWN_TABLE where there is none, unless it may be a `new` one.
 
-    Who gives commands may read this machine's files anyway: so may the statements.
+    Whoever runs commands can read this machine's files anyway, so statements may read them too.
     """
     from mergelake.sql.database import connect
     from mergelake.table.catalog import no_warehouse

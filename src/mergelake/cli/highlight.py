@@ -1,4 +1,4 @@
-"""SQL in colours while it is typed, by the lexer that reads it (`core.lexer`)."""
+"""Colours for SQL while it is typed, by the lexer that the parser uses too (`core.lexer`)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ COLOURS = Style.from_dict(
     }
 )
 _CHARACTERS_MAX = 20_000
-"""Of a text that is still coloured: it is cut anew at each key, and data are long."""
+"""The longest text that is coloured: it is cut into tokens again at each key press, and inline data can be long."""
 
 
 class SqlColours(Lexer):
-    """What the prompt asks for styles; commands of the shell have none."""
+    """The lexer that gives the prompt its styles; commands of the shell have none."""
 
     def __init__(self, keywords: Collection[str]) -> None:
         """`keywords` in capitals."""
@@ -40,7 +40,7 @@ class SqlColours(Lexer):
         return lambda number: lines[number] if number < len(lines) else []
 
     def pieces(self, text: str) -> Iterator[tuple[str, str]]:
-        """The text in pieces, each with the name of its style or none: all of it, in order."""
+        """The whole text in pieces, in order, each with the name of its style or an empty one."""
         at = 0
         if len(text) <= _CHARACTERS_MAX and not text.lstrip().startswith("\\"):
             before: Token | None = None
@@ -66,7 +66,7 @@ class SqlColours(Lexer):
 
 
 def _between(text: str, *, open_at_end: bool = False) -> Iterator[tuple[str, str]]:
-    """What stands between tokens: spaces and comments; the last may be a string or a comment that is open."""
+    """Text between tokens: spaces and comments; with `open_at_end` a string or a comment that is not closed."""
     stripped = text.lstrip()
     spaces = text[: len(text) - len(stripped)]
     if spaces:

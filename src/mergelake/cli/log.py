@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from mergelake.lake.table import Table
 
 _FOLLOW_S = 1.0
-"""How often `history --follow` sees whether it is to end."""
+"""Seconds after which `history --follow` checks again whether it should stop."""
 
 log = typer.Typer(help="Look into the logs of tables, verify and move them.", no_args_is_help=True)
 
 
 def follow_history(table: Table, output: Output, stop: threading.Event) -> None:
-    """Print commits as they come, one a line, oldest first; until `stop` is set."""
+    """Print commits as they arrive, one on each line, oldest first, until `stop` is set."""
     seen = table.version
     while not stop.is_set():
         seen, before = table.handle.log.wait(_FOLLOW_S).version, seen
@@ -45,8 +45,8 @@ def show(
     options: Options = None,
 ) -> None:
     """Print entries of a table's log: one, or a list of several, as JSON or in words."""
-    output, found = output_as(form), open_database(url, options).table(table)
-    state = found.handle.log.state
+    output, opened = output_as(form), open_database(url, options).table(table)
+    state = opened.handle.log.state
     if version is not None and (first or last):
         raise error("BAD_ARGUMENTS", "Both a version and a range are given", "Give VERSION, or --from and --to")
     one = version or (None if first or last else state.version)
@@ -55,11 +55,11 @@ def show(
         message = f"The log has no version {one}" if one else f"The log has no versions from {start} to {end}"
         raise error("BAD_ARGUMENTS", message, f"The newest is {state.version}")
     if form == "table":
-        output.rows(found.versions(start, end))
+        output.rows(opened.versions(start, end))
         return
     from mergelake.log.encoding import encode_entry
 
-    entries = [json.loads(encode_entry(entry)) for entry in found.handle.log.entries(start, end)]
+    entries = [json.loads(encode_entry(entry)) for entry in opened.handle.log.entries(start, end)]
     output.json(entries[0] if one else entries)
 
 
@@ -76,9 +76,9 @@ def verify(url: Url, table: TableName, form: Form = "table", options: Options = 
     else:
         if problems:
             output.rows(problems)
-        told = f"{report.entries} entries, versions {report.first} to {report.last}"
-        told += f", {len(report.checkpoints)} checkpoints"
-        output.verdict(f"{told}: {len(problems)} problems" if problems else f"{told}: nothing wrong")
+        summary = f"{report.entries} entries, versions {report.first} to {report.last}"
+        summary += f", {len(report.checkpoints)} checkpoints"
+        output.verdict(f"{summary}: {len(problems)} problems" if problems else f"{summary}: nothing wrong")
     if any(problem.kind != "hint" for problem in report.problems):
         raise typer.Exit(1)
 
@@ -114,10 +114,10 @@ def seal(
     rows = []
     for name, done in seal_logs(url, storage_options(options), table=table, force=force).items():
         if not done.sequencer:
-            told = "was in the bucket already"
+            outcome = "was in the bucket already"
         elif done.ended is None:
-            told = f"taken over by force: what ZooKeeper held from version {done.version} on is lost"
+            outcome = f"taken over by force: what ZooKeeper held from version {done.version} on is lost"
         else:
-            told = f"all versions up to {done.ended} were copied"
-        rows.append({"table": name, "was_in": done.sequencer, "version": done.version, "result": told})
+            outcome = f"all versions up to {done.ended} were copied"
+        rows.append({"table": name, "was_in": done.sequencer, "version": done.version, "result": outcome})
     output.rows(rows)

@@ -1,6 +1,6 @@
 """`mergelake`: the command line. Every command calls what a Python user would call.
 
-Results go to stdout, everything else to stderr; an error ends with code 1 and says the way out.
+Results go to stdout, everything else to stderr; an error exits with code 1 and prints a hint.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from mergelake.node.runner import Node
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
-"""Of Python's garbage: what is loaded at the start is none, and looking at it again and again took 50 ms."""
+"""Threshold of Python's garbage collector: what is loaded at the start stays, and scanning it repeatedly took 50 ms."""
 _GRACE_S = 2.0
-"""How long a node that is told to stop waits for the merges under way."""
+"""Seconds that a node waits for running merges when it is stopped."""
 
 commands = typer.Typer(
     name="mergelake",
@@ -48,9 +48,9 @@ commands.add_typer(log_commands.log, name="log")
 
 def app(arguments: list[str] | None = None) -> None:
     """Run the command line; exits with 0, 1 (an error of ours) or 2 (wrong usage)."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nothing is multiplied here: NumPy's threads took 30 ms
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no linear algebra here: NumPy's threads took 30 ms
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    # SIGTERM ends a command as its own end would: temporary files go.
+    # On SIGTERM a command exits normally, so that its temporary files are deleted.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         commands(args=arguments)
@@ -61,8 +61,8 @@ def app(arguments: list[str] | None = None) -> None:
         sys.exit(130)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         print(f"mergelake {version('mergelake')}")
@@ -108,7 +108,7 @@ def sql(
     if not db.warehouse.exists:
         output.note(f"There is no warehouse at {db.warehouse.url} yet: the first CREATE makes one.")
     if text is None:
-        from mergelake.cli.shell import Shell  # the only command that needs its library
+        from mergelake.cli.shell import Shell  # imported here, as only the shell needs prompt_toolkit
 
         Shell(db, output, clock, format_name or "pretty").run()
         return
@@ -147,7 +147,7 @@ def parts(
 ) -> None:
     """List the parts of a table."""
     opened = open_database(url, options).table(table)
-    found = opened.parts(active_only=not retired)
+    listed = opened.parts(active_only=not retired)
     shown = [
         "name",
         "active",
@@ -160,7 +160,7 @@ def parts(
         "modification_time",
     ]
     output = output_as(form)
-    output.rows(found if form == "json" else found.select(shown), empty="The table has no parts.")
+    output.rows(listed if form == "json" else listed.select(shown), empty="The table has no parts.")
     if form != "json":
         output.verdict(
             f"Beside them {size(opened.retained_bytes)} of replaced and dropped parts are kept for older versions."
@@ -170,8 +170,8 @@ def parts(
 @commands.command()
 def merges(url: Url, table: TableName, form: Form = "table", options: Options = None) -> None:
     """List what nodes mean to merge: the volatile parts of a table, and who owns them."""
-    found = open_database(url, options).table(table).merges()
-    output_as(form).rows(found, empty="The table has no volatile parts.")
+    volatile_parts = open_database(url, options).table(table).merges()
+    output_as(form).rows(volatile_parts, empty="The table has no volatile parts.")
 
 
 @commands.command()
@@ -184,13 +184,13 @@ def history(
     follow: Annotated[bool, typer.Option("--follow", help="Go on with new ones, until Ctrl-C")] = False,
 ) -> None:
     """List a table's commits, newest first."""
-    output, found = output_as(form), open_database(url, options).table(table)
-    output.rows(found.history(limit))
+    output, opened = output_as(form), open_database(url, options).table(table)
+    output.rows(opened.history(limit))
     if form == "table" and output.messages.is_terminal:
-        output.note(f"SELECT … FROM {found.name} AS OF VERSION {found.version} reads one of them.")
+        output.note(f"SELECT … FROM {opened.name} AS OF VERSION {opened.version} reads one of them.")
     if follow:
         with stop_on_signals() as stop:
-            follow_history(found, output, stop)
+            follow_history(opened, output, stop)
 
 
 @commands.command()
@@ -220,18 +220,18 @@ def optimize(
     spark: Annotated[str | None, typer.Option(help="Spark master that runs the merges", show_default=False)] = None,
 ) -> None:
     """Merge parts now."""
-    found = open_database(url, options, spark).table(table)
-    before = found.handle.log.state.part_count
-    merges = found.optimize(partition_id=partition_id, final=final)
-    output_as(form).facts({"merges": merges, "parts before": before, "parts after": found.handle.log.state.part_count})
+    opened = open_database(url, options, spark).table(table)
+    before = opened.handle.log.state.part_count
+    merges = opened.optimize(partition_id=partition_id, final=final)
+    output_as(form).facts({"merges": merges, "parts before": before, "parts after": opened.handle.log.state.part_count})
 
 
 @commands.command()
 def check(url: Url, table: TableName, form: Form = "table", options: Options = None) -> None:
     """Verify every byte of a table's parts; code 1 if something is wrong."""
-    found = open_database(url, options).table(table).check()
-    output_as(form).rows(found, empty="The table has no parts.")
-    bad = [row for row in found.to_pylist() if not row.get("is_passed", True)]
+    checks = open_database(url, options).table(table).check()
+    output_as(form).rows(checks, empty="The table has no parts.")
+    bad = [row for row in checks.to_pylist() if not row.get("is_passed", True)]
     if bad:
         raise typer.Exit(1)
 
@@ -249,7 +249,7 @@ def publish(
     from mergelake.publish.publish import PublishReport, follow as follow_table
 
     output = output_as(form)
-    found = open_database(url, options).table(table)
+    opened = open_database(url, options).table(table)
 
     def show(report: PublishReport) -> None:
         facts: dict[str, Any] = {
@@ -261,11 +261,11 @@ def publish(
 
     if follow:
         with stop_on_signals() as stop:
-            output.note(f"Publishing {found.name} at {found.location}. Ctrl-C ends.")
-            follow_table(found.handle, poll, stop.is_set, on_report=show)
+            output.note(f"Publishing {opened.name} at {opened.location}. Ctrl-C ends.")
+            follow_table(opened.handle, poll, stop.is_set, on_report=show)
     else:
-        show(found.publish())
-        output.note(f"ClickHouse reads it from {found.location}")
+        show(opened.publish())
+        output.note(f"ClickHouse reads it from {opened.location}")
 
 
 @commands.command()
@@ -301,19 +301,19 @@ def node(
 
     def begin() -> tuple[Node, str]:
         warehouse = open_database(url, options, spark, new=True).warehouse
-        made = warehouse.node(
+        new_node = warehouse.node(
             name, only=only or (), poll_s=poll, local=local, roles=roles.split(","), listen=listen, advertise=advertise
         )
-        where = f", and takes commits at {made.address}" if made.address else ""
+        where = f", and takes commits at {new_node.address}" if new_node.address else ""
         looks = f"Node {name} looks after {len(only or warehouse.tables())} tables of {warehouse.url}{where}."
-        return made, f"{looks} Ctrl-C ends."
+        return new_node, f"{looks} Ctrl-C ends."
 
     with stop_on_signals() as stop:
         begun = when_up(begin, stop, output)
         if begun is None:
             return
-        worker, told = begun
-        output.note(told)
+        worker, greeting = begun
+        output.note(greeting)
         if once:
             while worker.step() or not worker.idle():
                 stop.wait(0.05)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _WIDTH_IN_FILES = 400
 ROWS_SHOWN = 1000
-"""Rows of a result that are drawn."""
+"""Number of rows of a result that are drawn."""
 FORMATS = {
     "pretty": "",
     "json": "JSON",
@@ -49,14 +49,14 @@ class Output:
 
     @property
     def interactive(self) -> bool:
-        """Whether a person reads along."""
+        """Whether results go to a terminal."""
         return self.console.is_terminal
 
-    def rows(self, found: pa.Table | Sequence[Mapping[str, Any]], *, empty: str = "Nothing to show.") -> None:
-        """A table of results."""
+    def rows(self, results: pa.Table | Sequence[Mapping[str, Any]], *, empty: str = "Nothing to show.") -> None:
+        """Print a table of results."""
         import pyarrow as pa
 
-        table = found if isinstance(found, pa.Table) else pa.Table.from_pylist(list(found))
+        table = results if isinstance(results, pa.Table) else pa.Table.from_pylist(list(results))
         if self.form == "json":
             self.json([dict(zip(table.column_names, row, strict=True)) for row in _values(table)])
         elif table.num_rows == 0:
@@ -65,13 +65,13 @@ class Output:
             self.console.print(drawn(table, ()))
 
     def json(self, value: Any) -> None:
-        """A value as JSON."""
+        """Print a value as JSON."""
         from mergelake.sql.cells import cell
 
         self.text(json.dumps(value, default=cell, indent=2, ensure_ascii=False))
 
     def facts(self, facts: dict[str, Any]) -> None:
-        """Names and values."""
+        """Print names and values."""
         if self.form == "json":
             self.json(facts)
             return
@@ -80,12 +80,12 @@ class Output:
             self.console.print(Text.assemble((f"{name:<{width}}  ", "dim"), str(value)))
 
     def text(self, text: str) -> None:
-        """Text as it is."""
+        """Write text, with a line end if it has none."""
         self._stdout.write(text if text.endswith("\n") or not text else text + "\n")
         self._stdout.flush()
 
     def data(self, data: bytes) -> None:
-        """Bytes as they are: a format may be binary, and Strings need not be UTF-8."""
+        """Write bytes unchanged: a format may be binary, and Strings need not be UTF-8."""
         self._stdout.flush()
         raw = getattr(self._stdout, "buffer", None)
         if raw is None:
@@ -95,16 +95,16 @@ class Output:
         self._stdout.flush()
 
     def note(self, text: str) -> None:
-        """Something to read that is no result."""
+        """Print a message that is not a result."""
         self.messages.print(Text(text, style="dim"))
 
     def verdict(self, text: str) -> None:
-        """A result in words."""
+        """Print a result in words."""
         self.console.print(Text(text), soft_wrap=True)
 
     @contextmanager
     def counting(self, what: str) -> Iterator[Callable[[int, int], None]]:
-        """While it lasts, what is called with (done, all) is shown to whoever watches, and then wiped away."""
+        """A function to call with (done, total); a terminal shows these numbers within the context."""
         if not self.messages.is_terminal:
             yield lambda done, total: None
             return
@@ -112,7 +112,7 @@ class Output:
             yield lambda done, total: status.update(f"{what}: {count(done)} of {count(total)}")
 
     def error(self, failure: MergelakeError) -> None:
-        """What went wrong, and the way out."""
+        """Print an error and its hint."""
         lines = str(failure).rstrip().split("\n")
         self.messages.print(Text(lines[0], style="bold red"))
         for line in lines[1:]:
@@ -145,14 +145,14 @@ def drawn(
 
 
 def format_of(format_name: str) -> str:
-    """ClickHouse's name of a format that was asked for; empty for rows that are drawn here."""
+    """ClickHouse's name of a requested format; empty for rows that are drawn here."""
     return FORMATS.get(format_name.lower(), format_name)
 
 
 def print_result(output: Output, result: Result, *, footer: bool) -> None:
-    """One statement's result, as it comes, and, where a person reads, how many rows in how many seconds.
+    """Print one statement's result as it arrives and, with `footer`, how many rows it has and how long it took.
 
-    It has the format that it was asked for (`format_of`), or is drawn.
+    A result without a format (`format_of`) is drawn as a table.
     """
     shown = 0
     if result.has_format:
@@ -176,7 +176,7 @@ def print_result(output: Output, result: Result, *, footer: bool) -> None:
 
 
 def _first(result: Result, rows: int) -> pa.Table:
-    """The first rows, and all of an EXPLAIN; the others are counted as they pass."""
+    """The first `rows` rows, or all rows of an EXPLAIN; the others are read but not kept."""
     import pyarrow as pa
 
     kept: list[pa.RecordBatch] = []
@@ -185,15 +185,15 @@ def _first(result: Result, rows: int) -> pa.Table:
         if held < rows or result.columns == ("explain",):
             kept.append(batch)
             held += batch.num_rows
-    found = pa.Table.from_batches(kept, result.schema)
-    return found if result.columns == ("explain",) else found.slice(0, rows)
+    table = pa.Table.from_batches(kept, result.schema)
+    return table if result.columns == ("explain",) else table.slice(0, rows)
 
 
 def summary(result: Result, shown: int) -> str:
     """`3 rows in set. Elapsed: 0.012 s. Processed 1.20 million rows, 34.10 MB (100.00 million rows/s)`."""
     stats, rows = result.stats, len(result)
-    told = f" ({shown} shown)" if 0 < shown < rows else ""
-    text = f"{rows} {'row' if rows == 1 else 'rows'} in set{told}. Elapsed: {stats.elapsed_s:.3f} s."
+    shown_note = f" ({shown} shown)" if 0 < shown < rows else ""
+    text = f"{rows} {'row' if rows == 1 else 'rows'} in set{shown_note}. Elapsed: {stats.elapsed_s:.3f} s."
     if stats.rows_read:
         speed = stats.rows_read / max(stats.elapsed_s, 1e-6)
         text += f" Processed {count(stats.rows_read)} rows, {size(stats.bytes_read)} ({count(speed)} rows/s)."

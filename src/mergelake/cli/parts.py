@@ -140,13 +140,15 @@ def _draw(output: Output, facts: PartFacts, checked: str) -> None:
         output.console.print(indexes)
     if facts.projections:
         projections = _table("projection", "rows", "on disk", "columns")
-        for found in facts.projections:
-            rows = str(found.rows) if found.rows >= 0 else "unreadable"
-            projections.add_row(*map(Text, (found.name, rows, size(found.size), ", ".join(found.columns))))
+        for projection in facts.projections:
+            rows = str(projection.rows) if projection.rows >= 0 else "unreadable"
+            projections.add_row(
+                *map(Text, (projection.name, rows, size(projection.size), ", ".join(projection.columns)))
+            )
         output.console.print(projections)
     files = _table("file", "on disk", "plain", "ratio", "checksums.txt")
     for file in facts.files:
-        if ".proj/" in file.name:  # told as projections
+        if ".proj/" in file.name:  # listed as projections
             continue
         compressed = file.uncompressed_size >= 0
         plain = size(file.uncompressed_size) if compressed else ""
@@ -159,7 +161,7 @@ _NUMBERS = ("on disk", "plain", "ratio", "granules", "rows")
 
 
 def _table(*names: str) -> RichTable:
-    """An empty table; columns of numbers stand to the right."""
+    """An empty table; columns of numbers are aligned to the right."""
     table = RichTable(box=box.ROUNDED, header_style="bold")
     for name in names:
         table.add_column(name, justify="right" if name in _NUMBERS else "left", overflow="fold")

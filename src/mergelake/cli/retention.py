@@ -1,4 +1,4 @@
-"""Commands about what is kept: `gc`, `tag`, `rollback`, `clone`."""
+"""Commands for the versions that are kept: `gc`, `tag`, `rollback`, `clone`."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def gc(
     output = output_as(form)
     db = open_database(url, options)
     if table is not None:
-        found = db.table(table)
-        rounds: Iterable[tuple[str, CollectReport]] = [(found.name, found.gc(dry_run=dry_run))]
+        opened = db.table(table)
+        rounds: Iterable[tuple[str, CollectReport]] = [(opened.name, opened.gc(dry_run=dry_run))]
     else:
         rounds = db.warehouse.gc(dry_run=dry_run)
     if form == "json":
@@ -92,18 +92,18 @@ def tag(
 ) -> None:
     """Keep a version under a name, list the names, or take one away."""
     output = output_as(form)
-    found = open_database(url, options).table(table)
+    opened = open_database(url, options).table(table)
     if name is None:
         if delete or version is not None:
             raise error("BAD_ARGUMENTS", "There is no name of a tag", "mergelake tag URL TABLE NAME")
-        tags = found.tags()
+        tags = opened.tags()
         listed = [{"tag": each, "version": number} for each, number in tags.items()]
         output.rows(listed, empty="There are no tags.")
     elif delete:
-        found.untag(name)
+        opened.untag(name)
         output.note(f"{name} is gone; its version is kept as long as any other")
     else:
-        output.facts({"tag": name, "version": found.tag(name, version)})
+        output.facts({"tag": name, "version": opened.tag(name, version)})
 
 
 def rollback(
@@ -118,10 +118,10 @@ def rollback(
     output = output_as(form)
     if version is None and timestamp is None:
         raise error("BAD_ARGUMENTS", "Nothing says which version is meant", "Give --version or --timestamp")
-    found = open_database(url, options).table(table)
-    before = found.snapshot().rows
-    made = found.rollback(_number(version), timestamp=timestamp)
-    output.facts({"version": made, "rows before": before, "rows after": found.snapshot().rows})
+    opened = open_database(url, options).table(table)
+    before = opened.snapshot().rows
+    new_version = opened.rollback(_number(version), timestamp=timestamp)
+    output.facts({"version": new_version, "rows before": before, "rows after": opened.snapshot().rows})
 
 
 def clone(
@@ -136,8 +136,8 @@ def clone(
     """Make a table with the rows of another, without copying any."""
     output = output_as(form)
     warehouse = open_database(url, options).warehouse
-    made = warehouse.clone_table(source, name, version=_number(version), timestamp=timestamp)
-    output.facts({"table": made.name, "rows": made.snapshot().rows, "parts": made.handle.log.state.part_count})
+    cloned = warehouse.clone_table(source, name, version=_number(version), timestamp=timestamp)
+    output.facts({"table": cloned.name, "rows": cloned.snapshot().rows, "parts": cloned.handle.log.state.part_count})
 
 
 def _number(version: str | None) -> int | str | None:

@@ -29,20 +29,19 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 def run_watched(db: Database, statement: str, output: Output, clock: Clock, format: str = "") -> Result:
-    """The statement's result (a large one: its beginning), in `format` where it names none itself.
+    """The statement's result (the beginning of a large one), in `format` unless the statement names one.
 
-    Raises what it raises; KeyboardInterrupt after Ctrl-C, the statement ended.
-
-    However often somebody presses it: while the statement is being ended, nothing is interrupted.
+    Raises what the statement raises, and KeyboardInterrupt after Ctrl-C, which cancels the statement. Ctrl-C pressed
+    again while the statement ends has no effect.
     """
     if not output.messages.is_terminal:
         return db.sql(statement, format=format)
     seen: dict[str, Progress] = {}
 
-    def heard(news: Progress) -> None:
+    def record(news: Progress) -> None:
         seen[news.doing] = news
 
-    db.on_progress = heard
+    db.on_progress = record
     try:
         return _waited(lambda: db.sql(statement, format=format), seen, output, clock, db.cancel)
     finally:
@@ -50,9 +49,9 @@ def run_watched(db: Database, statement: str, output: Output, clock: Clock, form
 
 
 def when_up(begin: Callable[[], T], stop: threading.Event, output: Output) -> T | None:
-    """What `begin` gives, asked again (after longer and longer pauses) while the store does not answer.
+    """The result of `begin`, which is called again, after longer and longer pauses, while the store is unavailable.
 
-    None if `stop` was set first. That it waits, and why, is said once.
+    None if `stop` is set first. A note that it waits, and why, is printed once.
     """
     from mergelake.node.runner import DOWN_FIRST_S, DOWN_MAX_S
 
@@ -107,7 +106,7 @@ def _waited(
             cancel()
             if not done.wait(_ENDS_WITHIN_S):
                 output.note("It still ends what it cannot leave half done.")
-    if interrupted() and not outcome:  # else it was done before it could be ended
+    if interrupted() and not outcome:  # with an outcome, the statement was done before it was cancelled
         raise KeyboardInterrupt
     if failures:
         raise failures[0]
@@ -115,14 +114,14 @@ def _waited(
 
 
 def progress_line(elapsed_s: float, seen: Iterable[Progress]) -> Text:
-    """Of a statement that still runs: elapsed time and, of each kind of work, rows, bytes and rows a second so far.
+    """Progress of a running statement: elapsed time and, for each kind of work, rows, bytes and rows per second so far.
 
-    A share is shown only where it is known of how many rows; it is rounded down and never 100 %, for the statement has
-    not ended.
+    A percentage is shown only if the total number of rows is known. It is rounded down and never 100 %, because the
+    statement has not ended.
     """
     spinner = _SPINNER[int(elapsed_s * 12) % len(_SPINNER)]
     text = Text(f"{spinner} {elapsed_s:5.1f} s", style="cyan", no_wrap=True, overflow="ellipsis")
-    # What a statement is for comes first: a narrow screen cuts the rest off.
+    # Reading comes last: a narrow screen cuts the end of the line off.
     for news in sorted(seen, key=lambda news: news.doing == "read"):
         if not news.rows:
             continue
@@ -132,7 +131,7 @@ def progress_line(elapsed_s: float, seen: Iterable[Progress]) -> Text:
             filled = share * _BAR // 100
             text.append(f"  {'━' * filled}{'╌' * (_BAR - filled)} {share:2d}%")
             rows += f" of {count(news.total_rows)}"
-        size_told = f", {size(news.bytes)}" if news.bytes else ""
+        size_text = f", {size(news.bytes)}" if news.bytes else ""
         speed = count(news.rows / max(elapsed_s, 1e-3))
-        text.append(f"  {rows} rows {news.doing}{size_told} ({speed} rows/s)", style="dim")
+        text.append(f"  {rows} rows {news.doing}{size_text} ({speed} rows/s)", style="dim")
     return text

@@ -138,7 +138,7 @@ _TABLES_COMPLETED = 50
 
 
 class Shell:
-    """One conversation with a database."""
+    """An interactive session with a database."""
 
     def __init__(self, db: Database, output: Output, clock: Clock, format_name: str = "pretty") -> None:
         self.db, self.output, self.clock = db, output, clock
@@ -147,7 +147,7 @@ class Shell:
         """Whether rows are shown with a line for each column."""
 
     def run(self) -> None:
-        """Read and answer until the person leaves."""
+        """Read and run what is typed, until the user leaves."""
         session: PromptSession[str] = PromptSession(
             history=_history(),
             completer=Names(self.db),
@@ -165,13 +165,13 @@ class Shell:
                 text = session.prompt(f"{self.db.current_database} :) ")
                 if not self.answer(text):
                     return
-            except KeyboardInterrupt:  # at the prompt, or once more while an answer was being given up
+            except KeyboardInterrupt:  # at the prompt, or once more while a statement was being cancelled
                 continue
             except EOFError:
                 return
 
     def answer(self, text: str) -> bool:
-        """Answer what was typed; False to leave."""
+        """Run what was typed; False if the shell should end."""
         stripped = text.strip()
         if stripped.lower() in _LEAVE:
             return False
@@ -187,7 +187,7 @@ class Shell:
         return True
 
     def statements(self, text: str) -> None:
-        """Run each statement of `text` and print its result: before a final backslash and G, a line for each column."""
+        """Run each statement of `text` and print its result; after a final backslash and G, a line for each column."""
         stripped = text.rstrip().removesuffix(";").rstrip()
         expanded = self.expanded or stripped.endswith("\\G")
         text = stripped.removesuffix("\\G") if stripped.endswith("\\G") else text
@@ -225,13 +225,13 @@ class Shell:
 
 
 class Names(Completer):
-    """Keywords, tables, and the columns of tables that the text names."""
+    """Completions: keywords, tables, and the columns of tables that the text names."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What the word before the cursor may become."""
+        """Completions of the word before the cursor."""
         word = document.get_word_before_cursor(WORD=False)
         if not word.strip():
             return
@@ -250,7 +250,7 @@ class Names(Completer):
                 for column in self._db.table(f"{self._db.current_database}.{table}").schema.names
             ]
         except MergelakeError:
-            return []  # completion never disturbs
+            return []  # completion must not fail
         return [*tables, *columns, *self._db.databases()]
 
 
@@ -273,7 +273,7 @@ def _bindings() -> KeyBindings:
 
 
 def _history() -> History:
-    """`~/.mergelake_history`, or `$MERGELAKE_HISTORY`; nothing where that cannot be written."""
+    """`~/.mergelake_history`, or `$MERGELAKE_HISTORY`; in memory if that cannot be written."""
     path = Path(os.environ.get("MERGELAKE_HISTORY") or Path.home() / ".mergelake_history")
     try:
         path.touch(mode=0o600)

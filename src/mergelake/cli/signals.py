@@ -1,7 +1,7 @@
-"""How a command, or a statement, that goes on until it is told to end hears that.
+"""Signals that end commands and statements.
 
-A handler runs in the middle of whatever the main thread does, another handler included. So it takes no lock: an
-`Event` that is set there hangs the process when the thread is just inside of it.
+A signal handler interrupts whatever the main thread does, even another handler, so it must not take a lock: to set an
+`Event` in it would hang the process if the main thread were inside of a method of that `Event`.
 """
 
 from __future__ import annotations
@@ -15,27 +15,29 @@ from queue import SimpleQueue
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; what they did before, they do again afterwards."""
+    """An event that SIGTERM and SIGINT set. Their previous handlers are restored afterwards."""
     stop = threading.Event()
-    told: SimpleQueue[bool] = SimpleQueue()  # its `put` is reentrant
+    stop_requests: SimpleQueue[bool] = SimpleQueue()  # its `put` is reentrant
 
     def pass_on() -> None:
-        if told.get():
+        if stop_requests.get():
             stop.set()
 
     threading.Thread(target=pass_on, name="mergelake-signals", daemon=True).start()
-    before = {number: signal.signal(number, lambda *_: told.put(True)) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {
+        number: signal.signal(number, lambda *_: stop_requests.put(True)) for number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        told.put(False)
+        stop_requests.put(False)
 
 
 @contextmanager
 def counted_interrupts() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed meanwhile; it interrupts nothing. Outside of the main thread, nobody hears of it."""
+    """A function that says whether Ctrl-C was pressed, which interrupts nothing; false outside of the main thread."""
     pressed: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

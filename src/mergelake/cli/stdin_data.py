@@ -1,8 +1,8 @@
 """Data of an INSERT from standard input: `cat x.csv | mergelake sql -q "INSERT INTO t FORMAT CSV"`.
 
-A little of it is put behind the statement. More, and what is no text, becomes a file from which the statement reads
-(`sql.infile`): the other end of a pipe, so that no more than a few blocks are held; a temporary file where a format is
-not read from its beginning to its end.
+A small amount of text is appended to the statement. More data, and binary formats, become a file from which the
+statement reads (`sql.infile`): a pipe, so that only a few blocks are held, or a temporary file for a format that is not
+read from beginning to end.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from mergelake.sql.script import split_statements
 from mergelake.sql.statements import Insert
 
 HELD_BYTES = 1 << 20
-"""Most that is put behind a statement."""
+"""The most data that are appended to a statement, unless they are VALUES."""
 _PIECE_BYTES = 1 << 18
 _ENDS_A_STATEMENT = re.compile(rb"^[ \t]*;[ \t]*\r?$", re.MULTILINE)
-"""In a script: not here."""
+"""A line that ends the data of an INSERT in a script, but not data from standard input."""
 
 
 @contextmanager
@@ -77,15 +77,15 @@ def _without_data(text: str) -> tuple[Insert, int] | None:
 
 def _read(number: int, most: int) -> bytes:
     """Up to `most` bytes, fewer only at the end."""
-    found = bytearray()
-    while len(found) < most and (piece := os.read(number, most - len(found))):
-        found += piece
-    return bytes(found)
+    data = bytearray()
+    while len(data) < most and (piece := os.read(number, most - len(data))):
+        data += piece
+    return bytes(data)
 
 
 @contextmanager
 def _kept(number: int, first: bytes) -> Iterator[str]:
-    """A file of what there is to read, which is gone afterwards."""
+    """A temporary file with all of the data."""
     with tempfile.TemporaryFile() as file:
         _copy(number, first, file)
         yield f"/dev/fd/{file.fileno()}"
@@ -101,9 +101,9 @@ def _copy(number: int, first: bytes, file: IO[bytes]) -> None:
 
 @contextmanager
 def _piped(number: int, first: bytes, cancel: Callable[[], object]) -> Iterator[str]:
-    """A pipe into which a thread writes what there is to read, until nobody reads from it any more.
+    """A pipe into which a thread writes the data, until the reader closes it.
 
-    Whoever reads it sees an end also where it is left early: by then its statement is cancelled.
+    If standard input fails, the reader sees the end of the data too, but by then its statement is cancelled.
     """
     source, sink = os.pipe()
     closing = threading.Lock()
@@ -143,7 +143,7 @@ def _piped(number: int, first: bytes, cancel: Callable[[], object]) -> Iterator[
 
 
 def _written(sink: int, data: bytes) -> bool:
-    """Whether all could be written; not once nobody reads."""
+    """Write all of `data`; false if the reader has closed the pipe."""
     rest = memoryview(data)
     try:
         while rest:

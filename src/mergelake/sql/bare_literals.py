@@ -1,8 +1,8 @@
-"""Numbers, true and false without quotes as texts that read as the same value of a column's type.
+"""Literals without quotes (numbers, true, false) as text that is parsed as the same value of a column's type.
 
-ClickHouse takes what stands without quotes as a number and casts it: `1.0` and `1e2` are whole enough for an integer,
-a number in a date column counts days, in a time column seconds, `1.50` in a String is `1.5`. What such a cast would
-change (`1.5` in an integer, `70000` in a Date) is refused.
+ClickHouse reads an unquoted literal as a number and casts it: an integer column accepts `1.0` and `1e2`, a number in a
+date column counts days, in a time column seconds, and `1.50` in a String becomes `1.5`. A literal that such a cast
+would change (`1.5` in an integer, `70000` in a Date) is refused.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mergelake.core.errors import MergelakeError, error
 
 _WHOLE = re.compile(r"[-+]?\d+")
 _DAYS = {t.Date: (0, 0xFFFF), t.Date32: (-719_528, 120_529)}
-"""Least and most days since 1970 that a number may mean; ClickHouse takes a larger one for seconds."""
+"""Minimum and maximum days since 1970 that a number may mean; ClickHouse reads a larger number as seconds."""
 _SECONDS_MAX = 253_402_300_799
 """The last second of the year 9999."""
 
 
 def is_usual(texts: str, kind: t.DataType) -> bool:
-    """Whether no literal in `texts` (written one after another, NULL among them) needs `bare_text`."""
+    """Whether none of the literals in `texts` (concatenated, possibly with NULL) needs `bare_text`."""
     match kind:
         case t.Int(_, signed):
             return re.search(r"[^\d+NULnul-]" if signed else r"[^\d+NULnul]", texts) is None
@@ -34,7 +34,7 @@ def is_usual(texts: str, kind: t.DataType) -> bool:
 
 
 def bare_text(literal: str, kind: t.DataType) -> str:
-    """The literal (a number, `inf`, `nan`, `true`, `false`) as text for `kind`. Raises for one that would change."""
+    """The literal (a number, `inf`, `nan`, `true`, `false`) as text for `kind`. Raises if the cast would change it."""
     word = literal.lower()
     if isinstance(kind, t.String | t.FixedString):
         return word if word in ("true", "false") else _number_text(literal)
@@ -55,7 +55,7 @@ def bare_text(literal: str, kind: t.DataType) -> str:
         case t.DateTime64(precision):
             return _instant(number, precision, kind)
         case t.Time64(precision):
-            # There a whole number is of ticks, and one with a point or an exponent of seconds.
+            # In a Time64 a whole number counts ticks, and a number with a point or an exponent counts seconds.
             ticks = number if _WHOLE.fullmatch(literal) else number.scaleb(precision)
             return time_text(int(ticks), precision)
         case t.Int() | t.Interval() | t.Bool() | t.Enum() | t.Date() | t.Date32() | t.DateTime() | t.IPv4() | t.Time():
@@ -104,7 +104,7 @@ def _instant(seconds: Decimal, precision: int, kind: t.DataType) -> str:
 
 
 def _number_text(literal: str) -> str:
-    """The text of the number that ClickHouse reads: Int64 or UInt64 if it is one, else Float64."""
+    """The text of the number as ClickHouse reads it: as Int64 or UInt64 if it fits, else as Float64."""
     if _WHOLE.fullmatch(literal):
         number = int(literal)
         if -(1 << 63) <= number < 1 << 64:

@@ -29,7 +29,7 @@ def _column(column: pa.ChunkedArray) -> list[str]:
     if pa.types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
     if pa.types.is_string(kind):
-        column = column.cast(pa.binary())  # the bytes are not checked: decoding must not fail
+        column = column.cast(pa.binary())  # Strings need not be UTF-8: decoding must not fail
     if pa.types.is_timestamp(kind):
         digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[kind.unit]
         if digits == 9:
@@ -39,7 +39,7 @@ def _column(column: pa.ChunkedArray) -> list[str]:
 
 
 def cell(value: Any, *, nested: bool = False) -> str:
-    """One value."""
+    """One value as text."""
     match value:
         case None:
             return "NULL"

@@ -5,8 +5,8 @@ fractions off; in the strict conversion, which is the default here, such values 
 
 1. integers are read as Int256 (UInt256 as it is) and cast with a check;
 2. JSON's null, which ClickHouse reads as 0 or NaN into numbers and dates, is read as NULL and refused by the cast;
-3. NULL is no default (`input_format_null_as_default = 0`), and dates beyond their type's range become its first or
-   last (`date_time_overflow_behavior = 'saturate'`) as they do in texts, unless the statement says otherwise;
+3. NULL does not mean the default (`input_format_null_as_default = 0`), and dates beyond their type's range become its
+   first or last (`date_time_overflow_behavior = 'saturate'`), as in text, unless the statement sets these settings;
 4. integers that were computed are read a second time as Float64: a fraction is refused.
 """
 
@@ -34,7 +34,7 @@ _READING = re.compile(
     r"(input_format_(?!arrow|avro|binary|bson|capn|custom|geojson|hive|msgpack|mysql|native|orc|parquet|protobuf)"
     r"|format_(csv|tsv)_|date_time_(input_format|overflow_behavior)$|bool_(true|false)_representation$).*"
 )
-"""Settings of how the formats that are read here are read."""
+"""Settings that control how the formats supported here are read."""
 _OF_FORMAT = re.compile(r"(?:input_)?format_(csv|tsv|json|values)_")
 _REFUSED = {"input_format_record_errors_file_path": "rows in error are not written to a file"}
 _FLOAT64, _INT256 = t.Float(64), t.Int(256, signed=True)
@@ -46,29 +46,29 @@ _STRICT = {
 
 
 def reading_settings(settings: Mapping[str, str], format_name: str) -> dict[str, str]:
-    """Of a statement's settings those that say how data of this format is read. Raises NOT_IMPLEMENTED for some."""
+    """The settings that control how data of this format is read. Raises NOT_IMPLEMENTED for those of `_REFUSED`."""
     family = format_name.lower().replace("tabseparated", "tsv").replace("ndjson", "json")
-    found = {}
+    reading = {}
     for name, value in settings.items():
         if name in _REFUSED:
             raise error("NOT_IMPLEMENTED", f"The setting {name} is not supported: {_REFUSED[name]}", "Leave it out")
         only = _OF_FORMAT.match(name)
         if is_reading_setting(name) and (only is None or family.startswith(only.group(1))):
-            found[name] = value
-    return found
+            reading[name] = value
+    return reading
 
 
 def is_reading_setting(name: str) -> bool:
-    """Whether INSERT goes by this setting where it concerns the format of its data."""
+    """Whether INSERT honours this setting if it concerns the format of its data."""
     return _READING.fullmatch(name) is not None
 
 
 def conversion_of(settings: Mapping[str, str]) -> str:
     """The setting `insert_conversion`: one of `CONVERSIONS`."""
-    found = settings.get("insert_conversion", "'strict'").strip("'")
-    if found not in CONVERSIONS:
-        raise error("BAD_ARGUMENTS", f"There is no insert_conversion '{found}'", "It is 'strict' or 'clickhouse'")
-    return found
+    conversion = settings.get("insert_conversion", "'strict'").strip("'")
+    if conversion not in CONVERSIONS:
+        raise error("BAD_ARGUMENTS", f"There is no insert_conversion '{conversion}'", "It is 'strict' or 'clickhouse'")
+    return conversion
 
 
 def read_cells(cells: Sequence[str], data_type: t.DataType, name: str) -> pa.Array:
@@ -114,10 +114,10 @@ def _strictly(
     if format_name == "Values" and any(t.holds(kind, t.Int) for kind in columns.values()):
         floats = {name: _with_numbers(kind, lambda _: _FLOAT64) for name, kind in columns.items()}
         try:
-            found = _read(format_name, data, floats, floats, settings, defaults)
+            float_table = _read(format_name, data, floats, floats, settings, defaults)
         except MergelakeError:
-            return table  # what is no float has no fraction
-        _refuse_fractions(found, columns)
+            return table  # values that are not read as floats have no fractions
+        _refuse_fractions(float_table, columns)
     return table
 
 
@@ -152,10 +152,10 @@ def _read(
 
 
 def strict_settings(columns: Mapping[str, t.DataType], settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings with those of the strict conversion where a statement says nothing else."""
+    """The settings, with those of the strict conversion added unless the statement sets them."""
     settings = {**_STRICT, **settings}
     if any(t.holds(kind, t.Variant, t.Dynamic) for kind in columns.values()):
-        # Without it ClickHouse 26.9 reads NULL of these types as the value before it.
+        # With it set to 0, ClickHouse 26.9 reads NULL of these types as the value before it.
         settings = {name: value for name, value in settings.items() if name != "input_format_null_as_default"}
     return settings
 
@@ -166,20 +166,22 @@ def strict_types(
     settings: Mapping[str, str],
     defaults: Mapping[str, str],
 ) -> tuple[dict[str, t.DataType], dict[str, str]]:
-    """Types to read a text format's values as, of which a cast with a check then tells what does not fit.
+    """Types to read a text format's values as, so that a cast with a check finds the values that do not fit.
 
-    And the defaults that go with them, of columns that have none too.
+    Also the defaults to use with these types, some of them for columns without a DEFAULT.
     """
     wide = {name: _with_numbers(kind, _wide) for name, kind in columns.items()}
     no_default = settings.get("input_format_null_as_default") == "0"
     filled_in = plain_value(settings.get("input_format_defaults_for_omitted_fields", "1")) != "0"
     if not (format_name.startswith("JSON") and no_default and filled_in):
         return wide, dict(defaults)
-    found = {name: _with_null(kind) for name, kind in wide.items()}
+    with_null = {name: _with_null(kind) for name, kind in wide.items()}
     zeros = {
-        name: _zero(kind) for name, kind in wide.items() if isinstance(found[name], t.Nullable) and found[name] != kind
+        name: _zero(kind)
+        for name, kind in wide.items()
+        if isinstance(with_null[name], t.Nullable) and with_null[name] != kind
     }
-    return found, {**zeros, **defaults}
+    return with_null, {**zeros, **defaults}
 
 
 def _zero(kind: t.DataType) -> str:
@@ -190,7 +192,7 @@ def _zero(kind: t.DataType) -> str:
 def _with_null(kind: t.DataType) -> t.DataType:
     """The type with NULL where JSON's null would be read as a number or a date.
 
-    Not in a Tuple: elements that are left out would be NULL as well.
+    Tuples stay as they are: elements that are left out would become NULL as well.
     """
     match kind:
         case t.Int() | t.Float() | t.BFloat16() | t.Date() | t.Date32():
@@ -203,7 +205,7 @@ def _with_null(kind: t.DataType) -> t.DataType:
 
 
 def structure(read_as: Mapping[str, t.DataType], defaults: Mapping[str, str]) -> str:
-    """Columns as `format` and `file` take them."""
+    """The columns as the structure argument of the table functions `format` and `file`."""
     return ", ".join(
         f"{back_quote(name)} {kind}" + (f" DEFAULT {defaults[name]}" if name in defaults else "")
         for name, kind in read_as.items()
@@ -211,7 +213,7 @@ def structure(read_as: Mapping[str, t.DataType], defaults: Mapping[str, str]) ->
 
 
 def checked_casts(columns: Mapping[str, t.DataType], read_as: Mapping[str, t.DataType]) -> dict[str, str]:
-    """For each column its value as an expression over columns that were read as other types."""
+    """For each column an expression that casts its value, with a check, from the type of `read_as` to its own."""
     return {
         name: back_quote(name)
         if read_as[name] == kind
@@ -221,12 +223,12 @@ def checked_casts(columns: Mapping[str, t.DataType], read_as: Mapping[str, t.Dat
 
 
 def default_expressions(columns: Mapping[str, t.DataType], schema: TableSchema) -> dict[str, str]:
-    """The defaults of the columns that have one, over those of the insert's columns, which are read as other types."""
+    """The defaults of the columns that have one, as expressions over columns that are read as other types."""
     return {name: _default(name, columns, schema) for name in columns if schema.column(name).default}
 
 
 def _default(name: str, columns: Mapping[str, t.DataType], schema: TableSchema) -> str:
-    """A column's default as an expression over those of the insert's columns, which are read as other types."""
+    """A column's default as an expression over the insert's columns, which are read as other types."""
     column = schema.column(name)
     if not column.default:
         return f"defaultValueOfTypeName({quote_string(str(column.type))})"
@@ -242,13 +244,13 @@ def _default(name: str, columns: Mapping[str, t.DataType], schema: TableSchema) 
 
 
 def _literal(data: str) -> str:
-    """The data as a string literal; bytes that are no UTF-8, here surrogates, by their numbers."""
+    """The data as a string literal; bytes that are not UTF-8 (surrogates in `data`) become hexadecimal escapes."""
     text = quote_string(data)
     return re.sub("[\udc80-\udcff]", lambda match: f"\\x{ord(match.group()) - 0xDC00:02x}", text)
 
 
 def explained(failure: MergelakeError) -> MergelakeError:
-    """ClickHouse's error in the words of an insert."""
+    """ClickHouse's error, reworded for an INSERT."""
     message = re.sub(r"\s*: While executing \w+", "", failure.message)
     if failure.name == "TYPE_MISMATCH" and message.startswith("Cannot insert NULL"):
         return error("CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN", message, "Make the column Nullable")
@@ -284,7 +286,7 @@ def _refuse_fractions(table: pa.Table, columns: Mapping[str, t.DataType]) -> Non
 
 
 def _refuse_null_as_nan(table: pa.Table, columns: Mapping[str, t.DataType]) -> None:
-    """Raise CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN for a NaN: JSON's null in a float is one where it is no default."""
+    """Raise CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN for a NaN: JSON's null is read as NaN into a float."""
     for name, kind in columns.items():
         for array in _floats(table.column(name).combine_chunks(), kind):
             values = array.to_numpy(zero_copy_only=False)
@@ -311,7 +313,7 @@ def _floats(array: pa.Array, kind: t.DataType) -> Iterator[pa.Array]:
 
 
 def _numbers(table: pa.Table, columns: Mapping[str, t.DataType]) -> Iterator[tuple[str, pa.Array, t.Int]]:
-    """Where the columns have integers: the name, what was read there, and the integer's type."""
+    """For all integers within the columns: the column's name, the values that were read, and the integer's type."""
     for name, kind in columns.items():
         for array, number in _integers(table.column(name).combine_chunks(), kind):
             yield name, array, number
@@ -336,7 +338,7 @@ def _wide(number: t.Int) -> t.DataType:
 
 
 def _with_numbers(kind: t.DataType, change: Callable[[t.Int], t.DataType]) -> t.DataType:
-    """The type with other integers in it, and without dictionaries, which not all types may have."""
+    """The type with its integers replaced by `change`, and without LowCardinality, which not all types may have."""
     match kind:
         case t.Int():
             return change(kind)

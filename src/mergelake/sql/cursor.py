@@ -1,4 +1,4 @@
-"""A place in a statement: look ahead, accept, expect; errors show the place and say what would have fitted."""
+"""A position in a statement: look ahead, accept, expect. Errors show the position and what was expected there."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ _OPEN, _CLOSE = ("(", "[", "{"), (")", "]", "}")
 
 
 class Cursor(TokenReader):
-    """The parsers' place in a statement: what follows VALUES is never cut into tokens."""
+    """The parsers' position in a statement. The data after VALUES is never cut into tokens."""
 
     def expect(self, *words: str) -> None:
-        """Go past these words, or SYNTAX_ERROR."""
+        """Consume these words. Raises SYNTAX_ERROR if others follow."""
         for word in words:
             if not self.accept(word):
                 raise self.error(word)
 
     def error(self, *expected: str) -> MergelakeError:
-        """SYNTAX_ERROR at the token here."""
+        """A SYNTAX_ERROR at the current token."""
         token = self.peek()
-        found = "the end of the statement" if token.kind == "end" else f"'{token.text[:40]}'"
+        actual = "the end of the statement" if token.kind == "end" else f"'{token.text[:40]}'"
         wanted = " or ".join(expected) if len(expected) < 3 else "one of " + ", ".join(expected)
-        return syntax_error(self.text[: self.end], token.start, f"expected {wanted}, found {found}", found=found)
+        return syntax_error(self.text[: self.end], token.start, f"expected {wanted}, found {actual}", found=actual)
 
     def finish(self) -> None:
-        """Nothing may follow."""
+        """Raise SYNTAX_ERROR unless the statement ends here."""
         if self.peek().kind != "end":
             raise self.error("the end of the statement")
 
     def rest(self) -> str:
-        """The text up to the end, and go there."""
+        """Consume and return the text up to the end."""
         return self._taken(self.peek().start).strip()
 
     def data(self) -> str:
-        """What follows the last token up to the end, not cut into tokens, and go there."""
+        """Consume and return what follows the last token, without cutting it into tokens."""
         return self._taken(self.previous_end)
 
     def _taken(self, start: int) -> str:
@@ -66,7 +66,7 @@ class Cursor(TokenReader):
         return self.text[start : self.end]
 
     def rest_before_tail(self) -> str:
-        """The text up to INTO OUTFILE, the FORMAT of the statement or the end, and go there."""
+        """Consume and return the text up to INTO OUTFILE, the FORMAT of the statement or the end."""
         first, depth = self.peek(), 0
         while (token := self.peek()).kind != "end" and (depth or not self._begins_tail()):
             if token.kind == "sign":
@@ -105,15 +105,15 @@ class Cursor(TokenReader):
         return unescape(self.next().text)
 
     def if_exists(self) -> bool:
-        """IF EXISTS, where it stands."""
+        """Accept IF EXISTS, and return whether it was there."""
         return self.accept("IF", "EXISTS")
 
     def if_not_exists(self) -> bool:
-        """IF NOT EXISTS, where it stands."""
+        """Accept IF NOT EXISTS, and return whether it was there."""
         return self.accept("IF", "NOT", "EXISTS")
 
     def like(self) -> Like | None:
-        """[NOT] LIKE | ILIKE 'pattern', where it stands."""
+        """[NOT] LIKE | ILIKE 'pattern', or None."""
         negated = self.accept("NOT")
         if self.at("LIKE") or self.at("ILIKE"):
             word = self.next().upper
@@ -131,7 +131,7 @@ class Cursor(TokenReader):
         return self._text_until(ends, what)
 
     def default_expression(self, stops: Collection[str]) -> str:
-        """As `expression`; NULL or NOT NULL after a whole operand ends it too: `DEFAULT 1 NULL`."""
+        """Like `expression`, but NULL or NOT NULL after a complete operand ends it too: `DEFAULT 1 NULL`."""
 
         def ends(token: Token) -> bool:
             before = self._tokens[self._at - 1]
@@ -144,14 +144,14 @@ class Cursor(TokenReader):
         return self._text_until(ends, "an expression")
 
     def expression_list(self, stops: Collection[str]) -> list[str]:
-        """Expressions with commas between them."""
+        """Expressions separated by commas."""
         out = [self.expression(stops)]
         while self.accept(","):
             out.append(self.expression(stops))
         return out
 
     def bracket(self) -> str:
-        """The text of a bracket with all that is in it."""
+        """The text of a pair of brackets and everything between them."""
         first, depth = self.peek(), 0
         while (token := self.next()).kind != "end":
             if token.kind == "sign":

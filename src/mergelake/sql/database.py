@@ -153,7 +153,7 @@ class Database:
 
     @contextmanager
     def under(self, settings: Mapping[str, str]) -> Iterator[None]:
-        """Inside, `settings` (judged literals) hold for this thread: another must neither see nor restore them."""
+        """Apply `settings` (judged literals) within the context, for this thread only."""
         outer = getattr(self._of_call, "settings", None)
         if settings:
             self._of_call.settings = merged(self.settings, settings)
@@ -256,13 +256,13 @@ class Database:
         """Run a SELECT; in `format`, where it names none itself."""
         context = replace(self.context(), format=format)
         looked: list[set[str]] = []
-        found = self._optimistic(query, context, looked)
-        return found or run_select(query, self.resolver(query, looked), context)
+        answer = self._optimistic(query, context, looked)
+        return answer or run_select(query, self.resolver(query, looked), context)
 
     def _optimistic(self, query: str, context: Context, looked: list[set[str]]) -> QueryResult | None:
-        """The answer from the versions that are known here, where those are still the newest; else None.
+        """The result read from the versions that are known here, if they are still the newest; else None.
 
-        Ids of the tables that were asked for news are added to `looked`.
+        The ids of the tables that were refreshed are added to `looked`.
         """
         far = is_remote(self.warehouse.store) and self._is_strong_read() and not staleness_ms(self.settings)
         known = self._tables.at_rest(self._named(query)) if far and not writes_file(parse_select(query)) else None
@@ -283,9 +283,9 @@ class Database:
         return is_strong_read(self.settings.get("read_consistency", self.warehouse.env.read_consistency).strip("'"))
 
     def resolver(self, query: str = "", looked: Iterable[set[str]] = ()) -> Resolve:
-        """How a SELECT finds tables: every one of them as it is at this moment, or as it is known here.
+        """A function that finds the tables of a SELECT, at their newest versions or, for `cached` reads, as known here.
 
-        The tables that `query` names are asked for together, unless they were just `looked` for.
+        The tables that `query` names are refreshed together, unless `looked` says that they just were.
         """
         catalog = self.warehouse.catalog
         staleness_s = staleness_ms(self.settings) / 1000
@@ -310,7 +310,7 @@ class Database:
         return resolve
 
     def _named(self, query: str) -> list[tuple[str, str]]:
-        """Database and name of the tables in a query; none where it cannot be read."""
+        """Database and name of the tables in a query; none if it cannot be parsed."""
         with suppress(MergelakeError):
             return [(each.database or self.current_database, each.name) for each in parse_select(query).references]
         return []
@@ -335,11 +335,11 @@ class Database:
         )
 
     def engine_settings(self) -> dict[str, str]:
-        """Settings that ClickHouse gets."""
+        """The settings that are passed to ClickHouse."""
         return for_clickhouse({name: value for name, value in self.settings.items() if name not in OWN_SETTINGS})
 
     def context(self) -> Context:
-        """How SELECTs run."""
+        """The context in which SELECTs run."""
         executor = self.settings.get("executor", "'auto'").strip("'")
         return Context(
             settings=self.engine_settings(),
@@ -355,7 +355,7 @@ class Database:
         )
 
     def _run_tasks(self) -> RunTasks | None:
-        """How Spark runs tasks, where there is a session or the user insists on one."""
+        """What runs tasks on Spark, if there is a session or the setting `executor` is `spark`; else None."""
         env = self.warehouse.env
         if env.spark is None and self.settings.get("executor", "").strip("'") != "spark":
             return None
@@ -389,7 +389,7 @@ class _SparkTasks:
 
 
 def _literals(settings: Mapping[str, object]) -> dict[str, str]:
-    """Judged settings, from values as Python has them."""
+    """Judged settings as SQL literals, from Python values."""
     return judged({name: setting_literal(value) for name, value in settings.items()}) if settings else {}
 
 

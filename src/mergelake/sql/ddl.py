@@ -63,12 +63,12 @@ def refuse_cluster(cursor: Cursor) -> None:
 
 
 def create_table(cursor: Cursor) -> CreateTable | CloneTable:
-    """What follows CREATE TABLE."""
+    """Parse what follows CREATE TABLE."""
     if_not_exists = cursor.if_not_exists()
     name = cursor.table_name()
     if cursor.at("UUID") and cursor.peek(1).kind == "string":
         cursor.next()
-        cursor.next()  # the table gets an id of ours
+        cursor.next()  # ignored: the table gets a new id
     refuse_cluster(cursor)
     body: _Body | None = None
     like: Name | None = None
@@ -116,7 +116,7 @@ def _clone(cursor: Cursor, name: Name, if_not_exists: bool) -> CloneTable:
 
 
 def _build(clauses: TableSchema, **changes: object) -> TableSchema:
-    # next_column_id is worked out from the columns, so it must not be carried over from the empty clauses.
+    # next_column_id is computed from the columns, so it must not be copied from the clauses without columns.
     return replace(clauses, next_column_id=0, **changes)  # type: ignore[arg-type]
 
 
@@ -147,11 +147,11 @@ def _body(cursor: Cursor) -> _Body:
                 "NOT_IMPLEMENTED", f"{cursor.peek().upper.title()}s of a table are not supported yet", "Leave it out"
             )
         else:
-            made, is_primary = _column(cursor, len(columns), types)
-            columns += made
-            types |= {column.name: column.type for column in made}
+            defined, is_primary = _column(cursor, len(columns), types)
+            columns += defined
+            types |= {column.name: column.type for column in defined}
             if is_primary:
-                primary = (*(primary or ()), made[0].name)
+                primary = (*(primary or ()), defined[0].name)
         if not cursor.accept(","):
             break
         if cursor.at(")"):
@@ -223,11 +223,11 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[l
 
 
 def _type(cursor: Cursor) -> DataType:
-    """A type by its tokens: a word, and what stands in brackets after it."""
+    """A type: a word, and the arguments in brackets after it."""
     first = cursor.next()
     end = first.end
     while cursor.peek().kind == "word" and cursor.peek().upper not in _COLUMN_WORDS:
-        end = cursor.next().end  # DOUBLE PRECISION and the like: the type parser says what it thinks of it
+        end = cursor.next().end  # DOUBLE PRECISION and the like: the type parser accepts or refuses it
     if cursor.at("("):
         depth = 0
         while True:
@@ -239,15 +239,15 @@ def _type(cursor: Cursor) -> DataType:
                 end = token.end
                 break
     try:
-        found = parse_type(clean(cursor.text[first.start : end]))
+        data_type = parse_type(clean(cursor.text[first.start : end]))
     except MergelakeError as failure:
         if failure.name == "SYNTAX_ERROR":
             raise syntax_error(cursor.text, first.start, failure.message) from None
         raise
-    for each in parts(found):
+    for each in parts(data_type):
         if isinstance(each, DateTime | DateTime64):
-            zone(each.timezone)  # BAD_ARGUMENTS for one that nobody knows
-    return found
+            zone(each.timezone)  # BAD_ARGUMENTS for an unknown time zone
+    return data_type
 
 
 def _index(cursor: Cursor) -> SkipIndex:
@@ -268,52 +268,52 @@ def _index(cursor: Cursor) -> SkipIndex:
 def _clauses(
     cursor: Cursor, primary: tuple[str, ...] | None
 ) -> tuple[TableSchema | None, dict[str, str | int | float]]:
-    """Engine and clauses in any order, as a schema without columns (None if there are none); settings of no table.
+    """Engine and clauses in any order, as a schema without columns (None if there are none); other settings.
 
-    `primary` is the primary key that stood among the columns. Without ORDER BY it is the sorting key too.
+    `primary` is the primary key that was declared among the columns. Without ORDER BY it is the sorting key too.
     """
-    found: dict[str, object] = {} if primary is None else {"primary_key": primary}
+    clauses: dict[str, object] = {} if primary is None else {"primary_key": primary}
     others: dict[str, str | int | float] = {}
     seen: set[str] = set()
     while True:
         word = cursor.peek().upper
         if word == "SETTINGS" and word in seen:
-            break  # of the statement
+            break  # these are settings of the statement
         if word in seen and word in _TABLE_WORDS:
             raise cursor.error(f"{word} only once")
         seen.add(word)
         if cursor.accept("ENGINE"):
             cursor.accept("=")
-            found["engine"] = cursor.identifier("the name of an engine")
-            found["engine_args"] = tuple(cursor.bracketed()) if cursor.at("(") else ()
+            clauses["engine"] = cursor.identifier("the name of an engine")
+            clauses["engine_args"] = tuple(cursor.bracketed()) if cursor.at("(") else ()
         elif cursor.accept("PARTITION", "BY"):
-            found["partition_by"] = _key_list(cursor, _TABLE_WORDS)[0]
+            clauses["partition_by"] = _key_list(cursor, _TABLE_WORDS)[0]
         elif cursor.accept("ORDER", "BY"):
             texts, descending = _key_list(cursor, _TABLE_WORDS, directions=True)
-            found["order_by"] = texts
-            found["order_desc"] = descending if any(descending) else ()
+            clauses["order_by"] = texts
+            clauses["order_desc"] = descending if any(descending) else ()
         elif cursor.accept("PRIMARY", "KEY"):
             if primary is not None:
                 raise error("BAD_ARGUMENTS", "Multiple primary keys are not allowed", "Give it once")
-            found["primary_key"] = _key_list(cursor, _TABLE_WORDS)[0]
+            clauses["primary_key"] = _key_list(cursor, _TABLE_WORDS)[0]
         elif cursor.accept("SAMPLE", "BY"):
-            found["sample_by"] = cursor.expression(_TABLE_WORDS)
+            clauses["sample_by"] = cursor.expression(_TABLE_WORDS)
         elif cursor.accept("TTL"):
-            found["ttl"] = tuple(cursor.expression_list(_TABLE_WORDS))
+            clauses["ttl"] = tuple(cursor.expression_list(_TABLE_WORDS))
         elif cursor.accept("SETTINGS"):
-            given = settings_list(cursor)
+            clause_settings = settings_list(cursor)
             # Settings of the statement may stand among those of the table: see `CreateTable.settings`.
-            given = {name: value for name, value in given.items() if value != "DEFAULT"}
-            others.update({n: value for n, value in given.items() if not is_table_setting(n) and kind_of(n)})
-            own = {name: value for name, value in given.items() if name not in others}
-            found["settings"] = TableSettings(own).as_text()
+            clause_settings = {name: value for name, value in clause_settings.items() if value != "DEFAULT"}
+            others.update({n: value for n, value in clause_settings.items() if not is_table_setting(n) and kind_of(n)})
+            own = {name: value for name, value in clause_settings.items() if name not in others}
+            clauses["settings"] = TableSettings(own).as_text()
         elif cursor.accept("COMMENT"):
-            found["comment"] = cursor.string()
+            clauses["comment"] = cursor.string()
         else:
             break
-    if "primary_key" in found:
-        found.setdefault("order_by", found["primary_key"])
-    return (TableSchema((), **found) if found else None), others  # type: ignore[arg-type]
+    if "primary_key" in clauses:
+        clauses.setdefault("order_by", clauses["primary_key"])
+    return (TableSchema((), **clauses) if clauses else None), others  # type: ignore[arg-type]
 
 
 def _key_list(
@@ -330,7 +330,7 @@ def _key_list(
             return _directed([whole], directions, cursor, start.start)
         if named or len(parts) != 1 or parts[0].upper().endswith((" ASC", " DESC")):
             return _directed(parts, directions, cursor, start.start)
-        whole = parts[0]  # brackets around a key
+        whole = parts[0]  # redundant brackets around the key
 
 
 def _directed(parts: list[str], directions: bool, cursor: Cursor, at: int) -> tuple[tuple[str, ...], tuple[bool, ...]]:

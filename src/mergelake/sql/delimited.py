@@ -1,8 +1,8 @@
 r"""CSV and TabSeparated as columns of text.
 
-An empty cell of CSV without quotes means the column's default, `\N` is NULL; a Tuple has a cell for each of its
-elements there. A first line that holds nothing but names of columns is one of names, as in ClickHouse, whatever the
-format is called.
+In CSV an empty cell without quotes means the column's default, `\N` is NULL, and a Tuple has a cell for each of its
+elements. A first line that consists of column names only is a header, as in ClickHouse, also in a format without
+`WithNames`.
 
 Source: ClickHouse, `src/Processors/Formats/Impl/{CSV,TabSeparated}RowInputFormat.cpp`.
 """
@@ -28,13 +28,13 @@ _Line = TypeVar("_Line")
 _Cell = TypeVar("_Cell")
 _CSV_CELL = re.compile(r'[ \t]*(?:"((?:[^"]|"")*)"[ \t]*|([^",\r\n][^,\r\n]*)?)(,|\r?\n|\Z)')
 _PROTECTED = re.compile(r"\\(?:\\|(\t)|\r?(\n))")
-"""In TabSeparated: a backslash before itself, a tab or a line's end, which then are of the cell."""
+"""In TabSeparated: a backslash before a backslash, a tab or a line end, which then belongs to the cell."""
 _QUOTED, _NULL, _LEFT_OUT = 1, 2, 3
-"""What a cell of CSV can be other than plain text."""
+"""Kinds of CSV cells other than plain text."""
 
 
 def read_csv(data: str, columns: Mapping[str, t.DataType], *, header: bool) -> Rows:
-    """Lines of cells with commas between them; cells with commas, quotes or line ends stand in double quotes."""
+    """Lines of cells separated by commas; cells with commas, quotes or line ends are in double quotes."""
     lines: list[list[tuple[str, int]]] = []
     line: list[tuple[str, int]] = []
     at = 0
@@ -63,10 +63,12 @@ def read_csv(data: str, columns: Mapping[str, t.DataType], *, header: bool) -> R
         left_out = np.array([all(how == _LEFT_OUT for _, how in row) for row in zip(*parts, strict=True)], np.bool_)
         if left_out.all():
             continue
-        given = [[cell for cell, default in zip(part, left_out.tolist(), strict=True) if not default] for part in parts]
+        present = [
+            [cell for cell, default in zip(part, left_out.tolist(), strict=True) if not default] for part in parts
+        ]
         texts = [
             text_column([None if how == _NULL else text for text, how in part], kind, name)
-            for part, kind in zip(given, kinds, strict=True)
+            for part, kind in zip(present, kinds, strict=True)
         ]
         array = _assembled(columns[name], iter(texts))
         if left_out.any():
@@ -84,7 +86,7 @@ def _leaves(kind: t.DataType) -> list[t.DataType]:
 
 
 def _assembled(kind: t.DataType, cells: Iterator[pa.Array]) -> pa.Array:
-    """The column whose cells of `_leaves` these are."""
+    """The column, assembled from the cells of its `_leaves`."""
     if not isinstance(kind, t.Tuple) or not kind.elements:
         return next(cells)
     return pa.StructArray.from_arrays([_assembled(each, cells) for each in kind.elements], names=tuple_names(kind))
@@ -98,7 +100,7 @@ def _csv_cell(quoted: str | None, bare: str | None) -> tuple[str, int]:
 
 
 def read_tsv(data: str, columns: Mapping[str, t.DataType], *, header: bool) -> Rows:
-    """Lines of cells with tabs between them, escaped by backslashes."""
+    """Lines of cells separated by tabs, with backslash escapes."""
     if "\\" in data:
         data = _PROTECTED.sub(lambda match: r"\t" if match[1] else r"\n" if match[2] else match[0], data)
     texts = data.split("\n")
@@ -107,10 +109,12 @@ def read_tsv(data: str, columns: Mapping[str, t.DataType], *, header: bool) -> R
     arrays = {}
     for name, cells in zip(names, _columns(lines, len(names)), strict=True):
         kind = columns[name]
-        # Escapes of nested values stand inside of the quotes of their elements.
+        # Escapes in nested values are left alone: they are inside the quotes of the elements.
         nested = isinstance(t.inner_type(kind), t.Array | t.Map | t.Tuple)
-        given = [None if cell == "\\N" else cell if nested or "\\" not in cell else _unescaped(cell) for cell in cells]
-        arrays[name] = text_column(given, kind, name)
+        unescaped = [
+            None if cell == "\\N" else cell if nested or "\\" not in cell else _unescaped(cell) for cell in cells
+        ]
+        arrays[name] = text_column(unescaped, kind, name)
     return Rows(pa.table(arrays), len(lines))
 
 
@@ -121,7 +125,7 @@ def _unescaped(cell: str) -> str:
 def _names(
     first: Sequence[Sequence[str]], lines: list[_Line], columns: Mapping[str, t.DataType], *, header: bool
 ) -> tuple[list[str], list[_Line]]:
-    """The columns that the lines give, and the lines without one of names."""
+    """The names of the columns in the lines, and the lines without their header."""
     names = list(first[0]) if first else []
     if header or (names and set(names) <= set(columns)):
         for name in names:

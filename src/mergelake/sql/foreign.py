@@ -1,7 +1,8 @@
 """Names that are ClickHouse's own: every table of `system` and `information_schema`, and functions that read tables.
 
-The embedded ClickHouse knows nothing of the tables here, so what would tell of *its* tables, disks or servers must not
-answer. One list decides: ours (`system_tables`), passed on because it is the same in every ClickHouse, or refused.
+The embedded ClickHouse does not know the tables of the warehouse, so what it says about *its own* tables, disks or
+servers must not be shown. Each name is served by `system_tables`, passed on because its content is the same in every
+ClickHouse (`SAME_ANYWHERE`), or refused (`REFUSED`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ keywords licenses numbers numbers_mt one primes privileges table_engines table_f
 zeros zeros_mt
 """
 SAME_ANYWHERE = frozenset(_PROGRAM.split())
-"""Tables of `system` that tell of ClickHouse the program, or of numbers: the embedded one answers."""
+"""Tables of `system` about the program ClickHouse, or of numbers: the embedded ClickHouse serves them."""
 
 _PROCESS = "There is no server: each process works on its own"
 _ACCESS = "The bucket's own permissions decide who may do what"
@@ -66,19 +67,19 @@ _WHY: Mapping[str, str] = {
         """,
 }
 REFUSED: Mapping[str, str] = {name: why for why, names in _WHY.items() for name in names.split()}
-"""Tables of `system` that the embedded ClickHouse would answer for itself: name -> what there is instead."""
+"""Tables of `system` that in the embedded ClickHouse are about itself: name -> hint for the error."""
 
 
 def foreign_table(db: Database, database: str, name: str) -> Source | None:
-    """The table of `system` or `information_schema`; None for one that ClickHouse answers.
+    """The table of `system` or `information_schema`; None for one that ClickHouse serves.
 
-    Raises NOT_IMPLEMENTED for one that would tell of the embedded ClickHouse, UNKNOWN_TABLE for what is neither.
+    Raises NOT_IMPLEMENTED for a table of `REFUSED`, UNKNOWN_TABLE for any other name.
     """
     if database in INFORMATION_SCHEMA:
         return _view(db, database, name)
-    found = system_table(db, name)
-    if found is not None or name in SAME_ANYWHERE:
-        return found
+    source = system_table(db, name)
+    if source is not None or name in SAME_ANYWHERE:
+        return source
     if name in REFUSED:
         raise error("NOT_IMPLEMENTED", f"The table system.{name} is not supported", REFUSED[name])
     raise _unknown("system", name)
@@ -95,9 +96,9 @@ def foreign_names(database: str) -> list[str]:
 
 def describe_foreign(db: Database, database: str, name: str) -> Mapping[str, str]:
     """Names and types of the columns of a table that `foreign_table` finds."""
-    found = foreign_table(db, database, name)
-    if found is not None:
-        return {column: str(kind) for column, kind in found.columns.items()}
+    source = foreign_table(db, database, name)
+    if source is not None:
+        return {column: str(kind) for column, kind in source.columns.items()}
     text = f"SELECT * FROM {back_quote(database)}.{back_quote(name)}"
     names, kinds = prepare(text, db.resolver(), db.context()).columns(db.context())
     return dict(zip(names, kinds, strict=True))
@@ -116,6 +117,6 @@ def _view(db: Database, database: str, name: str) -> Source:
     text = engine.run(
         f"SELECT as_select FROM system.tables WHERE database = '{database}' AND name = '{name}'", output="TSVRaw"
     ).text()
-    found = run_select(text, db.resolver(), db.context())
-    types = {column: parse_type(kind) for column, kind in zip(found.table.column_names, found.types, strict=True)}
-    return ArrowSource(found.table, types)
+    answer = run_select(text, db.resolver(), db.context())
+    types = {column: parse_type(kind) for column, kind in zip(answer.table.column_names, answer.types, strict=True)}
+    return ArrowSource(answer.table, types)

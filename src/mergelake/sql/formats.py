@@ -30,14 +30,14 @@ _NAMES = {
 
 def format_of(name: str) -> str:
     """One of `FORMATS` by any of its names. Raises UNKNOWN_FORMAT."""
-    found = _NAMES.get(name.lower())
-    if found is None:
+    format_name = _NAMES.get(name.lower())
+    if format_name is None:
         raise error("UNKNOWN_FORMAT", f"Unknown input format {name}", f"There are {', '.join(FORMATS)}")
-    return found
+    return format_name
 
 
 def is_inline(name: str) -> bool:
-    """Whether the format can be that of inline data."""
+    """Whether inline data can have this format."""
     return name.lower() in _NAMES
 
 
@@ -56,6 +56,6 @@ def read_rows(insert: Insert, columns: Mapping[str, t.DataType], script: str, *,
 
 
 def after_line(data: str) -> str:
-    """What follows the format's name: from the next line, or from the first character on the same one."""
+    """The data after the format's name: from the next line, or from the first non-space character of the same line."""
     match = re.match(r"[ \t]*\r?\n", data)
     return data[match.end() :] if match else data.lstrip(" ")

@@ -1,11 +1,11 @@
 """INSERT … FROM INFILE: ClickHouse reads the file while its rows are written; a few blocks are held.
 
-1. The format, unless it is said, and the compression are those of the file's ending.
-2. The file is a `file(path, format, structure, compression)` whose structure has the insert's columns with their
-   defaults: a column, a field or a cell that the file leaves out gets what the table would give it.
-3. In the strict conversion values are read as types that show what a conversion to the column's would change, and cast
-   with a check. A text format reads them as `clickhouse_reader` does. A format that says its own types is asked for
-   them: its numbers are read as what they are. Other binary formats have the very types of the columns.
+1. The format and the compression, unless they are given, are determined by the file's extension.
+2. The file is read by `file(path, format, structure, compression)`, whose structure has the insert's columns with their
+   defaults: a column, a field or a cell that the file leaves out gets the table's default.
+3. In the strict conversion values are read as types that keep what a conversion to the column's type would change, and
+   cast with a check. In a text format these are the types of `clickhouse_reader`. In a format that declares its types,
+   numbers are read as declared. Other binary formats are read as the types of the columns.
 """
 
 from __future__ import annotations
@@ -50,31 +50,31 @@ _ENDINGS = {
     "ndjson": "JSONEachRow",
     "tsv": "TabSeparated",
 }
-"""Endings that are no name of a format in small letters, or a short one of it."""
+"""Extensions that are not the name of their format in lower case."""
 _TEXT = ("csv", "customseparated", "form", "json", "lineasstring", "regexp", "tab", "template", "tskv", "tsv", "values")
 _TYPED = re.compile(r"(arrow|avro|native|orc|parquet).*|json(compact|columnswithmetadata)?|.*withnamesandtypes")
-"""Formats whose data say their own types."""
+"""Formats whose data declare their types."""
 _READS_IN_ORDER = {"max_threads": "1", "storage_file_read_method": "'pread'"}
-"""One thread: rows come in the order of the file, by which a repeated insert is known. Mapped pages would count as
-memory of the process."""
+"""One thread keeps the rows in the order of the file, by which a repeated insert is recognized. Mapped pages would
+count as memory of the process."""
 _WILDCARDS = re.compile(r"[*?{]")
 
 
 def format_of_path(path: str) -> str:
-    """The format that a file's ending says. Raises BAD_ARGUMENTS."""
+    """The format that a file's extension means. Raises BAD_ARGUMENTS if it means none."""
     name = Path(path).name.lower()
     for ending in _COMPRESSED:
         name = name.removesuffix(ending)
     _, dot, ending = name.rpartition(".")
-    found = _ENDINGS.get(ending) or (_known_formats().get(ending) if dot else None)
-    if found is None:
+    format_name = _ENDINGS.get(ending) or (_known_formats().get(ending) if dot else None)
+    if format_name is None:
         message = f"Cannot determine the format of the file {path} by its extension"
         raise error("BAD_ARGUMENTS", message, "Write FORMAT and its name at the end of the statement")
-    return found
+    return format_name
 
 
 def input_format(name: str) -> str:
-    """A format as ClickHouse spells it; as it was given where it knows none."""
+    """The name of a format as ClickHouse spells it; unchanged if ClickHouse does not know it."""
     return _known_formats().get(name.lower(), name)
 
 
@@ -83,12 +83,12 @@ def _known_formats() -> dict[str, str]:
 
 
 def is_typed(format_name: str) -> bool:
-    """Whether the format says the types of its data. It is read more than once, or not from beginning to end."""
+    """Whether the format declares the types of its data. It is read more than once, or not from beginning to end."""
     return _TYPED.fullmatch(format_name.lower()) is not None
 
 
 def check_file(infile: Infile) -> None:
-    """FILE_DOESNT_EXIST for a path without wildcards where nothing is; UNAVAILABLE without ClickHouse."""
+    """Raise FILE_DOESNT_EXIST if there is no file at a path without wildcards, UNAVAILABLE without ClickHouse."""
     if not engine.available():
         hint = "pip install 'mergelake[sql]', or INSERT … FORMAT with the data behind it"
         raise UnavailableError("Files are read by ClickHouse itself, and the package chdb is not installed", hint=hint)
@@ -97,12 +97,12 @@ def check_file(infile: Infile) -> None:
 
 
 def text_of(infile: Infile) -> str:
-    """All that the files hold, with commas between them; bytes that are not UTF-8 as surrogates."""
+    """The contents of the files, joined by commas; bytes that are not UTF-8 become surrogates."""
     with _opened(infile) as (path, compression):
-        found = engine.run(
+        table = engine.run(
             f"SELECT raw FROM file({path}, 'RawBLOB', 'raw String', {compression})", settings={"max_threads": "1"}
         ).table()
-    blobs = found["raw"].cast(pa.binary()).to_pylist()
+    blobs = table["raw"].cast(pa.binary()).to_pylist()
     return ",".join(blob.decode("utf-8", "surrogateescape") for blob in blobs)
 
 
@@ -117,13 +117,13 @@ def insert_file(
     strict: bool,
     on_progress: OnProgress | None = None,
 ) -> int:
-    """Hand the rows of a file to `write` as they are read; how many there were. Of none it hears nothing."""
-    settings = describes(for_clickhouse(settings))  # a LIMIT of the session is none of a file
+    """Pass the rows of a file to `write` as they are read, unless there are none; return their number."""
+    settings = describes(for_clickhouse(settings))  # a limit of the session does not apply to a file
     if strict:
         own = settings
         settings = strict_settings(targets, settings)
         if format_name.startswith("JSON") and any(t.holds(kind, t.Tuple) for kind in targets.values()):
-            # Null in a Tuple cannot be told from an element that is left out: both are the default, as in ClickHouse.
+            # A null in a Tuple looks like an element that is left out: both are the default, as in ClickHouse.
             settings.pop("input_format_null_as_default", None)
             settings |= own
     counted = 0
@@ -141,7 +141,7 @@ def insert_file(
             how = stack.enter_context(reporting(on_progress, {**settings, **_READS_IN_ORDER}))
             with closing(Batches(begin(sql, settings=how), kinds)) as batches:
 
-                def given() -> Iterator[pa.RecordBatch]:
+                def target_batches() -> Iterator[pa.RecordBatch]:
                     nonlocal counted
                     for batch in batches:
                         counted += batch.num_rows
@@ -149,7 +149,7 @@ def insert_file(
 
                 if not batches.ended or batches.held():
                     empty = as_targets(pa.Table.from_batches([], batches.schema), targets).schema
-                    write(pa.RecordBatchReader.from_batches(empty, given()))
+                    write(pa.RecordBatchReader.from_batches(empty, target_batches()))
     except MergelakeError as failure:
         raise _of_file(failure) from None
     return counted
@@ -158,7 +158,7 @@ def insert_file(
 def _selected(
     source: str, targets: Mapping[str, t.DataType], read_as: Mapping[str, t.DataType]
 ) -> tuple[str, list[str]]:
-    """The statement that reads the columns of an insert, and the types that they come as."""
+    """The statement that reads the columns of an insert, and the types that it returns."""
     exact = sent_exactly(targets)
     values = checked_casts(targets, read_as)
     chosen = [f"{exactly(value) if name in exact else value} AS {back_quote(name)}" for name, value in values.items()]
@@ -168,7 +168,7 @@ def _selected(
 
 @contextmanager
 def _opened(infile: Infile) -> Iterator[tuple[str, str]]:
-    """Path and compression as literals for `file`, as long as the path is good."""
+    """Path and compression as literals for `file`; the path is valid within the context."""
     path, compression = Path(infile.path).absolute(), infile.compression
     if compression.lower() == "auto":
         ending = next((each for each in _COMPRESSED if path.name.lower().endswith(each)), "")
@@ -176,7 +176,7 @@ def _opened(infile: Infile) -> Iterator[tuple[str, str]]:
     if not (_WILDCARDS.search(str(path)) and path.exists()):
         yield quote_string(str(path)), quote_string(compression)
         return
-    number = os.open(path, os.O_RDONLY)  # ClickHouse would take the name for many
+    number = os.open(path, os.O_RDONLY)  # ClickHouse would take the name for a pattern
     try:
         yield quote_string(f"/dev/fd/{number}"), quote_string(compression)
     finally:
@@ -184,7 +184,7 @@ def _opened(infile: Infile) -> Iterator[tuple[str, str]]:
 
 
 def _types_in(path: str, format_name: str, compression: str, settings: Mapping[str, str]) -> dict[str, t.DataType]:
-    """The types of a file's columns, those that we know; none where the file tells none: reading it says why."""
+    """The types of a file's columns; empty if they cannot be determined: reading the file then reports why."""
     try:
         rows = engine.run(
             f"DESCRIBE TABLE file({path}, {quote_string(format_name)}, 'auto', {compression})", settings=settings
@@ -196,34 +196,34 @@ def _types_in(path: str, format_name: str, compression: str, settings: Mapping[s
         return {}
 
 
-def _with_numbers_of(targets: Mapping[str, t.DataType], found: Mapping[str, t.DataType]) -> dict[str, t.DataType]:
-    return {name: _number_of(kind, found[name]) if name in found else kind for name, kind in targets.items()}
+def _with_numbers_of(targets: Mapping[str, t.DataType], file_types: Mapping[str, t.DataType]) -> dict[str, t.DataType]:
+    return {name: _number_of(kind, file_types[name]) if name in file_types else kind for name, kind in targets.items()}
 
 
-def _number_of(kind: t.DataType, found: t.DataType) -> t.DataType:
+def _number_of(kind: t.DataType, file_type: t.DataType) -> t.DataType:
     """The column's type with the file's numbers in place of its integers."""
-    found = t.inner_type(found)
+    file_type = t.inner_type(file_type)
     match kind:
-        case t.Int() if isinstance(found, t.Int | t.Float | t.Decimal):
-            return found
+        case t.Int() if isinstance(file_type, t.Int | t.Float | t.Decimal):
+            return file_type
         case t.LowCardinality(inner) | t.SimpleAggregateFunction(_, inner):
-            changed = _number_of(inner, found)
+            changed = _number_of(inner, file_type)
             return kind if changed == inner else changed
         case t.Nullable(inner):
-            return t.Nullable(_number_of(inner, found))
-        case t.Array(inner) if isinstance(found, t.Array):
-            return t.Array(_number_of(inner, found.inner))
-        case t.Map(key, value) if isinstance(found, t.Map):
-            return t.Map(_number_of(key, found.key), _number_of(value, found.value))
-        case t.Tuple(elements, names) if isinstance(found, t.Tuple) and found.names == names:
-            pairs = zip(elements, found.elements, strict=False)
-            if len(elements) == len(found.elements):
+            return t.Nullable(_number_of(inner, file_type))
+        case t.Array(inner) if isinstance(file_type, t.Array):
+            return t.Array(_number_of(inner, file_type.inner))
+        case t.Map(key, value) if isinstance(file_type, t.Map):
+            return t.Map(_number_of(key, file_type.key), _number_of(value, file_type.value))
+        case t.Tuple(elements, names) if isinstance(file_type, t.Tuple) and file_type.names == names:
+            pairs = zip(elements, file_type.elements, strict=False)
+            if len(elements) == len(file_type.elements):
                 return t.Tuple(tuple(_number_of(each, other) for each, other in pairs), names)
     return kind
 
 
 def _of_file(failure: MergelakeError) -> MergelakeError:
-    """An error of the reader in the words of an insert."""
+    """The reader's error, reworded for an INSERT."""
     failure = explained(failure)
     if failure.name == "CANNOT_CONVERT_TYPE" and "cannot be safely converted" in failure.message:
         hint = "insert_conversion = 'clickhouse' converts it as ClickHouse does"

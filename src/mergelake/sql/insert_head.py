@@ -1,4 +1,4 @@
-"""INSERT up to its data: the data itself stays text, however long it is."""
+"""INSERT up to its data, which stays text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mergelake.sql.statements import Infile, Insert, Name
 
 
 def insert(cursor: Cursor) -> Insert:
-    """What follows INSERT."""
+    """Parse what follows INSERT."""
     cursor.expect("INTO")
     cursor.accept("TABLE")
     if cursor.at("FUNCTION"):
@@ -42,7 +42,7 @@ def insert(cursor: Cursor) -> Insert:
 
 
 def _of_file(cursor: Cursor, head: Insert) -> Insert:
-    """What follows FROM INFILE. Without FORMAT the file's ending says it."""
+    """Parse what follows FROM INFILE. Without FORMAT the file's extension determines the format."""
     path = cursor.string("the name of a file in single quotes")
     compression = cursor.string("a compression in single quotes") if cursor.accept("COMPRESSION") else "auto"
     settings = setting_literals(cursor) if cursor.accept("SETTINGS") else {}

@@ -1,4 +1,4 @@
-"""INSERT … SELECT: rows go into the table as ClickHouse makes them, whatever their number."""
+"""INSERT … SELECT: rows are written to the table as ClickHouse produces them, however many there are."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def insert_selected(
     *,
     strict: bool,
 ) -> int:
-    """Hand the rows of a SELECT to `write` as ClickHouse makes them; how many there were. Of none it hears nothing.
+    """Pass the rows of a SELECT to `write` as ClickHouse produces them; return their number.
 
-    The columns go by position, cast as ClickHouse would, if `strict` never silently out of range.
+    Columns are matched by position and cast as ClickHouse does; if `strict`, a value out of range is an error.
     """
     try:
-        with closing(db.select(_casted(db, query, targets, strict=strict))) as found:
-            if found.rows is not None:
-                data = as_targets(found.table, targets)
+        with closing(db.select(_casted(db, query, targets, strict=strict))) as answer:
+            if answer.rows is not None:
+                data = as_targets(answer.table, targets)
                 if data.num_rows:
                     write(data)
                 return int(data.num_rows)
-            schema = as_targets(pa.Table.from_batches([], found.schema), targets).schema
+            schema = as_targets(pa.Table.from_batches([], answer.schema), targets).schema
             counted = [0]
 
             def batches() -> Iterator[pa.RecordBatch]:
-                for batch in found.batches():
+                for batch in answer.batches():
                     counted[0] += batch.num_rows
                     yield from as_targets(pa.Table.from_batches([batch]), targets).to_batches()
 
@@ -59,7 +59,7 @@ def insert_selected(
 
 
 def _casted(db: Database, query: str, targets: Mapping[str, t.DataType], *, strict: bool) -> str:
-    """The SELECT with its columns cast to those that they fill. NUMBER_OF_COLUMNS_DOESNT_MATCH."""
+    """The SELECT with its columns cast to their targets' types. Raises NUMBER_OF_COLUMNS_DOESNT_MATCH."""
     prepared = prepare(query, db.resolver(), db.context())
     names, kinds = prepared.columns(db.context())
     if len(names) != len(targets):
@@ -84,22 +84,22 @@ def _casted(db: Database, query: str, targets: Mapping[str, t.DataType], *, stri
 
 
 def sent_exactly(targets: Mapping[str, t.DataType]) -> list[str]:
-    """Columns that come as RowBinary: as text they would lose the types of their values."""
+    """Columns that are sent as RowBinary: as text they would lose the types of their values."""
     return [name for name, data_type in targets.items() if isinstance(data_type, t.Dynamic | t.Json)]
 
 
 def exactly(expression: str) -> str:
-    """A column of `sent_exactly` as it is sent."""
+    """The expression that sends a column of `sent_exactly`: hexadecimal digits of RowBinary."""
     return f"hex(formatRow('RowBinary', {expression}))"
 
 
-def as_targets(found: pa.Table, targets: Mapping[str, t.DataType]) -> pa.Table:
-    """Rows of a SELECT under the names that they fill."""
-    found = found.rename_columns(list(targets))
+def as_targets(table: pa.Table, targets: Mapping[str, t.DataType]) -> pa.Table:
+    """Rows of a SELECT, with the names of the target columns."""
+    table = table.rename_columns(list(targets))
     for name in sent_exactly(targets):
-        place = found.schema.get_field_index(name)
-        found = found.set_column(place, name, _decoded(found[name], targets[name]))
-    return found
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, _decoded(table[name], targets[name]))
+    return table
 
 
 def _decoded(column: pa.ChunkedArray, kind: t.DataType) -> pa.Array:

@@ -35,7 +35,7 @@ _ALSO_OF_TABLES = ("max_partitions_per_insert_block", "optimize_on_insert")
 
 
 def run_insert(db: Database, insert: Insert, script: str) -> int:
-    """Append what the statement gives; the number of rows."""
+    """Append the statement's rows and return their number."""
     if insert.infile is not None:
         if not db.allow_external_access:
             raise denied("INSERT … FROM INFILE reads a file")
@@ -55,9 +55,16 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
         name = input_format(insert.format) if insert.format else format_of_path(insert.infile.path)
         reading_settings(settings, name)
         if name != "Values":
-            given = {key: value for key, value in settings.items() if key not in OWN_SETTINGS}
+            clickhouse_settings = {key: value for key, value in settings.items() if key not in OWN_SETTINGS}
             return insert_file(
-                insert.infile, name, targets, table.schema, given, write, strict=strict, on_progress=db.on_progress
+                insert.infile,
+                name,
+                targets,
+                table.schema,
+                clickhouse_settings,
+                write,
+                strict=strict,
+                on_progress=db.on_progress,
             )
         script = text_of(insert.infile)
         insert = replace(insert, format=name, data=script)
@@ -73,15 +80,17 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
             rows = read_rows(insert, targets, script, external=external)
             data = rows.complete(table.schema, db.warehouse.clock.now_ms(), seed_of(db.warehouse.ids))
         except Unsure as unsure:
-            data = _asked(unsure.failure, insert, targets, table.schema)
+            data = _read_by_clickhouse(unsure.failure, insert, targets, table.schema)
     check()
     if data.num_rows:
         write(data)
     return int(data.num_rows)
 
 
-def _asked(failure: MergelakeError, insert: Insert, targets: Mapping[str, t.DataType], schema: TableSchema) -> pa.Table:
-    """What ClickHouse's reader makes of data that ours is not sure of; where there is none, `failure`."""
+def _read_by_clickhouse(
+    failure: MergelakeError, insert: Insert, targets: Mapping[str, t.DataType], schema: TableSchema
+) -> pa.Table:
+    """Data that our reader is unsure of, as ClickHouse reads it. Raises `failure` if ClickHouse is not available."""
     if not available():
         raise failure
     try:
@@ -93,17 +102,17 @@ def _asked(failure: MergelakeError, insert: Insert, targets: Mapping[str, t.Data
 
 
 def _of_table(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings of the statement that stand for the table's own of that name."""
-    found = {name: text for name, text in plain(settings).items() if name in _ALSO_OF_TABLES}
+    """Settings of the statement that replace the table's settings of the same names."""
+    table_settings = {name: text for name, text in plain(settings).items() if name in _ALSO_OF_TABLES}
     if plain(settings).get("throw_on_max_partitions_per_insert_block") == "0":
-        found["max_partitions_per_insert_block"] = "0"
-    return found
+        table_settings["max_partitions_per_insert_block"] = "0"
+    return table_settings
 
 
 def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
-    """The insert's token, and whether its rows may stand for one; by ClickHouse's settings, values as literals.
+    """The insert's deduplication token, and whether its rows may identify it; by ClickHouse's settings (literals).
 
-    A SELECT may give other rows the next time it runs: its rows are compared only if their order is fixed.
+    A SELECT may return other rows the next time it runs: its rows are compared only if their order is fixed.
     """
     held = plain(settings)
     mode = held.get("deduplicate_insert", "enable")
@@ -123,7 +132,10 @@ def _deduplication(settings: Mapping[str, str], query: str) -> tuple[str, bool]:
 
 
 def target_columns(insert: Insert, schema: TableSchema, table: str) -> dict[str, t.DataType]:
-    """The columns that the statement fills, in its order. NO_SUCH_COLUMN_IN_TABLE, DUPLICATE_COLUMN, ILLEGAL_COLUMN."""
+    """The columns that the statement fills, in its order.
+
+    Raises NO_SUCH_COLUMN_IN_TABLE, DUPLICATE_COLUMN or ILLEGAL_COLUMN.
+    """
     for name in (*insert.columns, *insert.excluded):
         if not schema.has(name):
             raise unknown_column(name, list(schema.names), table)

@@ -1,8 +1,8 @@
-"""JSONEachRow as columns: an object a row; a key that a row has not means the column's default.
+"""JSONEachRow as columns: one object for each row; a missing key means the column's default.
 
-What is read here is what ClickHouse reads the same way beyond doubt: JSON as the standard has it, with the values that
-the columns' types call for. For the rest (`inf`, an object in a String, elements of a Tuple that are left out, names in
-other letters, a key that comes twice, halves of surrogates, …) `Unsure` is raised: ClickHouse's own reader decides.
+Only data that ClickHouse certainly reads the same way is read here: standard JSON, with values that match the columns'
+types. For everything else (`inf`, an object in a String, missing elements of a Tuple, names in another case, repeated
+keys, unpaired surrogates, …) `Unsure` is raised, and ClickHouse's own reader decides.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from mergelake.table.blocks import Flags
 
 
 class Unsure(Exception):
-    """Data that ClickHouse may take, in a way that is not known here."""
+    """Data that ClickHouse may accept, but that this reader cannot be sure to read in the same way."""
 
     def __init__(self, failure: MergelakeError) -> None:
-        """`failure` is what to raise where there is no ClickHouse to ask, or where it refuses, too."""
+        """`failure` is raised if ClickHouse is not available; its hint is used if ClickHouse refuses the data too."""
         super().__init__(failure.message)
         self.failure = failure
 
@@ -42,10 +42,10 @@ class _Number(str):
 
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise _unsure("A key comes twice in one object")
-    return found
+    return members
 
 
 _DECODER = json.JSONDecoder(
@@ -134,8 +134,8 @@ def _column(values: list[Any], name: str, data_type: t.DataType) -> pa.Array:
             return pa.array([_nested(v, data_type) for v in values], text_type(data_type))
         inner = t.inner_type(data_type)
         return text_column([_scalar(v, inner) for v in values], data_type, name)
-    except Unsure as found:
-        raise _unsure(f"{found} in column {name} of type {data_type}") from None
+    except Unsure as unsure:
+        raise _unsure(f"{unsure} in column {name} of type {data_type}") from None
 
 
 def _scalar(value: Any, kind: t.DataType) -> str | None:
@@ -186,7 +186,7 @@ def _nested(value: Any, data_type: t.DataType) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value as JSON, its numbers as they were spelled."""
+    """A value as JSON, with numbers spelled as in the data."""
     match value:
         case _Number():
             return str(value)

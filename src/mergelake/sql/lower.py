@@ -1,6 +1,6 @@
-"""Statements into calls of the public objects: each kind of statement is a few lines here.
+"""Run statements by calls of the public objects: each kind of statement takes a few lines here.
 
-What a Python user can call, SQL calls; it knows no secret door.
+SQL calls what a Python user can call, and nothing else.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def execute(db: Database, statement: s.Statement, script: str, format: str = "") -> Result:
     """Run one statement. `script` is the text that it came from, for errors.
 
-    Its rows come in `format`, where it names none itself.
+    Its rows are returned in `format`, unless the statement has a format of its own.
     """
     if isinstance(statement, s.Tailed):
         return _tailed(db, statement, script, format)
@@ -88,8 +88,8 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
 
             return show.named_columns(describe_foreign(db, database, name.table), like, full=full)
         case s.Describe(_, query) if query:
-            given = prepare(query, db.resolver(), db.context()).columns(db.context())
-            return show.describe_columns(dict(zip(*given, strict=True)))
+            names_and_kinds = prepare(query, db.resolver(), db.context()).columns(db.context())
+            return show.describe_columns(dict(zip(*names_and_kinds, strict=True)))
         case s.Describe(name) if (name.database or db.current_database) in RESERVED:
             database = name.database or db.current_database
             from mergelake.sql.foreign import describe_foreign
@@ -101,17 +101,17 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case s.Describe(name):
             return show.describe(db.open(name).schema, compact=_is_on(db, "describe_compact_output"))
         case s.Exists(name, database):
-            found = (
+            exists = (
                 name.table in (*db.warehouse.databases(), *RESERVED)
                 if database
                 else db.warehouse.has_table(db.full_name(name))
             )
-            return rows_result({"result": [int(found)]}, {"result": "UInt8"})
+            return rows_result({"result": [int(exists)]}, {"result": "UInt8"})
         case s.Optimize():
             _optimize(db, statement)
         case s.CheckTable(name):
-            found = db.open(name).check()
-            columns = {column: found[column].to_pylist() for column in found.column_names}
+            checks = db.open(name).check()
+            columns = {column: checks[column].to_pylist() for column in checks.column_names}
             if _is_on(db, "check_query_single_value_result"):
                 return rows_result({"result": [int(all(columns["is_passed"]))]}, {"result": "UInt8"})
             return rows_result(columns, {"part_path": "String", "is_passed": "UInt8", "message": "String"})
@@ -133,7 +133,7 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
 
 
 def _tailed(db: Database, tailed: s.Tailed, script: str, format: str) -> Result:
-    """A statement under settings of its own; its rows in a format, or in a file."""
+    """Run a statement with settings of its own; its rows are returned in a format, or written to a file."""
     check_changes(tailed.settings, db.settings)
     _check_reach(db, tailed.settings)
     if tailed.outfile and not db.allow_external_access:
@@ -141,8 +141,8 @@ def _tailed(db: Database, tailed: s.Tailed, script: str, format: str) -> Result:
     with db.under(judged(tailed.settings)):
         if not (tailed.format or tailed.outfile):
             return execute(db, tailed.statement, script, format)
-        found = execute(db, tailed.statement, script)
-        return found.formatted_as(tailed.format, f"{tailed.outfile} ", db.engine_settings())
+        result = execute(db, tailed.statement, script)
+        return result.formatted_as(tailed.format, f"{tailed.outfile} ", db.engine_settings())
 
 
 def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
@@ -222,13 +222,13 @@ def _alter_part(db: Database, table: Table, action: str, part: str) -> None:
             table.attach_part(part)
         case _:
             if plain_value(db.settings.get("allow_drop_detached", "0")) != "1":
-                told = "Cannot execute query: DROP DETACHED PART is disabled"
-                raise error("SUPPORT_IS_DISABLED", told, "SET allow_drop_detached = 1")
+                message = "Cannot execute query: DROP DETACHED PART is disabled"
+                raise error("SUPPORT_IS_DISABLED", message, "SET allow_drop_detached = 1")
             table.drop_detached_part(part)
 
 
 def _check_reach(db: Database, names: Iterable[str]) -> None:
-    """Refuse settings that no statement changes, and those by which one would reach out of its tables."""
+    """Refuse settings that no statement may change and, without external access, those that reach beyond the tables."""
     check_fixed(names)
     if not db.allow_external_access:
         check_settings(names)
@@ -237,6 +237,6 @@ def _check_reach(db: Database, names: Iterable[str]) -> None:
 def _set(db: Database, settings: Mapping[str, str]) -> None:
     """Remember settings for the statements that follow."""
     _check_reach(db, settings)
-    found = merged(db.settings, judged(settings))
+    changed = merged(db.settings, judged(settings))
     db.settings.clear()
-    db.settings.update(found)
+    db.settings.update(changed)

@@ -1,4 +1,4 @@
-"""The tables that a session has open, and news of them: of all that a statement names in one round."""
+"""The tables that a session has open. All tables that a statement names are refreshed in one round."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ class OpenTables:
         self._moved: frozenset[str] = frozenset()
 
     def clear(self) -> None:
-        """Let go of all."""
+        """Forget all tables."""
         self._tables.clear()
 
     def kept(self, table_id: str, full: str, news: bool = True) -> Table:
-        """The table of an id, which is called `full`; if it is open already, asked for `news` now."""
+        """The table of an id, whose name is `full`. If it is open already, `news` says whether to refresh it."""
         with self._lock:
-            found = self._tables.get(table_id)
-        if found is None:
-            found = self._warehouse.opened(table_id, full)
+            table = self._tables.get(table_id)
+        if table is None:
+            table = self._warehouse.opened(table_id, full)
             with self._lock:
-                self._tables[table_id] = found
+                self._tables[table_id] = table
         elif news:
-            found.refresh()
-        found.name = full
-        return found
+            table.refresh()
+        table.name = full
+        return table
 
     def look(self, names: Iterable[Where], staleness_s: float = 0.0) -> set[str]:
-        """Ask for news of the catalog and of the tables that had these names, at once; the ids of those tables.
+        """Refresh the catalog and the tables that had these names, together; return the ids of those tables.
 
-        What was asked for less than `staleness_s` ago is not asked again. In a far store tables that are not open yet
-        are opened meanwhile.
+        What was refreshed less than `staleness_s` ago is left as it is. In a far store, tables that are not open yet
+        are opened at the same time.
         """
         catalog, far = self._warehouse.catalog, is_remote(self._warehouse.store)
         ids = {where: self._id(where) for where in names}
@@ -56,10 +56,10 @@ class OpenTables:
             kept = {table_id: self._tables[table_id] for table_id in ids.values() if table_id in self._tables}
         unopened = {table_id: where for where, table_id in ids.items() if far and table_id and table_id not in kept}
 
-        def ask(call: Callable[[], object]) -> MergelakeError | None:
+        def problem_of(call: Callable[[], object]) -> MergelakeError | None:
             try:
                 call()
-            except MergelakeError as problem:  # of a table that is not called so any more it is nobody's
+            except MergelakeError as problem:  # the name may belong to another table by now
                 return problem
             return None
 
@@ -69,26 +69,26 @@ class OpenTables:
             partial(log.fresh, staleness_s) if staleness_s else log.refresh for log in logs
         ]
         calls += [partial(self.kept, table_id, ".".join(where)) for table_id, where in unopened.items()]
-        problem, *of_tables = at_once(ask, calls, len(calls) if far else 1)
+        problem, *of_tables = at_once(problem_of, calls, len(calls) if far else 1)
         if problem is not None:
             raise problem
         moved = frozenset(table_id for table_id, table in kept.items() if _version(table) != before[table_id])
         self._moved = (self._moved - kept.keys()) | moved
-        asked = (*kept, *unopened)
-        return {table_id for table_id, failed in zip(asked, of_tables, strict=True) if failed is None}
+        table_ids = (*kept, *unopened)
+        return {table_id for table_id, failed in zip(table_ids, of_tables, strict=True) if failed is None}
 
     def at_rest(self, names: Collection[Where]) -> dict[Where, tuple[Table, int]] | None:
-        """The tables of these names and their versions as known here, where nothing was new when they were last asked.
+        """The tables of these names with their versions as known here, if the last refresh found nothing new.
 
-        None if any of them is not open, or did change.
+        None if any of them is not open, or had changed.
         """
-        found = {where: self._tables.get(self._id(where)) for where in names}
-        out = {where: (table, _version(table)) for where, table in found.items() if table is not None}
+        by_name = {where: self._tables.get(self._id(where)) for where in names}
+        out = {where: (table, _version(table)) for where, table in by_name.items() if table is not None}
         moved = any(self._id(where) in self._moved for where in out)
-        return None if moved or len(out) < len(found) else out
+        return None if moved or len(out) < len(by_name) else out
 
     def unchanged(self, tables: Mapping[Where, tuple[Table, int]]) -> bool:
-        """Whether names mean the same tables, at the same versions, as far as is known here by now."""
+        """Whether the names still refer to the same tables at the same versions, as far as is known here."""
         return all(
             self._tables.get(self._id(where)) is table and _version(table) == version
             for where, (table, version) in tables.items()

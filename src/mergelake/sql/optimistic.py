@@ -1,8 +1,8 @@
-"""Reading what is known while asking whether it is the newest: one wait for two round trips.
+"""Optimistic reads: read the known versions while checking that they are the newest; the two round trips overlap.
 
-A statement on a far store asks for news and then for data. Where nothing was new the last time, it does both at once:
-an answer counts once the reply says that it was read from the newest versions. Else it is thrown away, and so are its
-errors, and the statement runs again.
+A statement on a far store first checks for new versions and then reads data. If nothing was new the last time, it does
+both at once: the result counts once the check confirms that the newest versions were read. Otherwise the result, or
+its error, is discarded, and the statement runs again.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from mergelake.core.errors import MergelakeError
 T = TypeVar("T")
 
 
-def read_beside(read: Callable[[], T], ask: Callable[[], bool], discard: Callable[[T], None]) -> T | None:
-    """What `read` gives, if `ask` finds meanwhile that it reads what is newest; None if it does not.
+def read_beside(read: Callable[[], T], is_newest: Callable[[], bool], discard: Callable[[T], None]) -> T | None:
+    """The result of `read` if `is_newest`, which runs at the same time, returns true; else None.
 
-    Then `read` is cancelled, or what it gave goes to `discard`. Its error is raised only where `ask` is true.
+    In the latter case `read` is cancelled, or its result is passed to `discard`. An error of `read` is raised only if
+    `is_newest` returns true.
     """
     statement = current()
     reading = CancelToken() if statement is None else statement.part()
-    asked = ThreadPoolExecutor(1, "mergelake-news")
-    newest = asked.submit(copy_context().run, ask)
-    asked.shutdown(wait=False)
+    executor = ThreadPoolExecutor(1, "mergelake-news")
+    newest = executor.submit(copy_context().run, is_newest)
+    executor.shutdown(wait=False)
     newest.add_done_callback(lambda done: reading.set() if done.exception() or not done.result() else None)
     try:
         with running(reading):

@@ -1,7 +1,7 @@
 """ClickHouse's statements: recursive descent over tokens, to the values of `statements`.
 
-`parse_script` cuts a text at its `;` and parses each statement. What ClickHouse knows and we do not (yet) is
-refused by its name with NOT_IMPLEMENTED; what nobody knows is a SYNTAX_ERROR that shows the place.
+`parse_script` cuts a text at its `;` and parses each statement. Statements of ClickHouse
+that are not supported (yet) are refused by name with NOT_IMPLEMENTED; others are a SYNTAX_ERROR that shows the place.
 
 SELECTs are not parsed here: ClickHouse reads them itself (`query`).
 
@@ -27,12 +27,12 @@ _REFUSED = (
     "SYSTEM", "GRANT", "REVOKE", "ATTACH", "DETACH", "KILL", "UPDATE", "DELETE", "BACKUP", "RESTORE", "WATCH", "BEGIN",
     "COMMIT", "ROLLBACK",
 )  # fmt: skip
-"""Statements that we have none of, whatever follows their first word."""
+"""First words of statements that are not supported, whatever follows."""
 _EXPLAIN_KINDS = ("AST", "SYNTAX", "QUERY", "PLAN", "PIPELINE", "ESTIMATE", "TABLE", "CURRENT")
 
 
 def parse_script(text: str) -> Iterator[s.Statement]:
-    """Each statement of `text`, one at a time: an error in the third shows when it is reached."""
+    """Yield each statement of `text`; an error in one of them is raised when it is reached."""
     for start, end in split_statements(text):
         yield parse_statement(text, start, end)
 
@@ -46,7 +46,7 @@ def parse_one(text: str) -> s.Statement:
 
 
 def parse_statement(text: str, start: int = 0, end: int | None = None) -> s.Statement:
-    """The statement between two offsets of `text`. NOT_IMPLEMENTED for what ClickHouse reads and we do not do."""
+    """The statement between two offsets of `text`. NOT_IMPLEMENTED if only ClickHouse supports it."""
     cursor = Cursor(text, start, end)
     try:
         return _parsed(cursor)

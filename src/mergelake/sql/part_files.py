@@ -100,7 +100,7 @@ def write_part(
 
 
 def part_schema(ddl: str | TableSchema, block_rows: int | None = None) -> TableSchema:
-    """The table as one that only sorts, stored file by file."""
+    """The schema of a table that only sorts its rows, with parts stored file by file."""
     if isinstance(ddl, TableSchema):
         schema = ddl
     else:
@@ -114,10 +114,10 @@ def part_schema(ddl: str | TableSchema, block_rows: int | None = None) -> TableS
         schema = statement.schema
     if schema.engine.endswith("MergeTree"):
         schema = replace(schema, engine="MergeTree", engine_args=())
-    given: dict[str, str | int | float | bool] = {**schema.settings, "min_bytes_for_full_part_storage": 0}
+    settings: dict[str, str | int | float | bool] = {**schema.settings, "min_bytes_for_full_part_storage": 0}
     if block_rows is not None:
-        given["max_insert_block_size"] = block_rows
-    return check_schema(replace(schema, settings=TableSettings(given).as_text()))
+        settings["max_insert_block_size"] = block_rows
+    return check_schema(replace(schema, settings=TableSettings(settings).as_text()))
 
 
 class _Names:
@@ -127,13 +127,13 @@ class _Names:
         self._store = store
         self._wanted = PartInfo.parse(part_name) if part_name is not None else None
         self._replace = replace_existing
-        self._there: dict[str, list[str]] = {}
+        self._existing: dict[str, list[str]] = {}
         for meta in store.list(""):
             name, slash, _ = meta.key.partition("/")
             if slash:
-                self._there.setdefault(name, []).append(meta.key)
-        found = filter(None, map(PartInfo.try_parse, self._there))
-        self._first = block if block is not None else max((info.max_block for info in found), default=0) + 1
+                self._existing.setdefault(name, []).append(meta.key)
+        infos = filter(None, map(PartInfo.try_parse, self._existing))
+        self._first = block if block is not None else max((info.max_block for info in infos), default=0) + 1
         self._next: dict[str, int] = {}
 
     def name(self, partition: Partition, level: int) -> str:
@@ -150,14 +150,14 @@ class _Names:
             number = self._next.get(partition.id, self._first)
             name = str(PartInfo(partition.id, number, number, level))
         self._next[partition.id] = self._next.get(partition.id, self._first) + 1
-        keys = self._there.get(name, [])
+        keys = self._existing.get(name, [])
         if keys and not self._replace:
             raise error(
                 "DIRECTORY_ALREADY_EXISTS",
                 f"There is a part {name} in {self._store.url} already",
                 "Give another block number, or replace_existing=True",
             )
-        # checksums.txt goes first: without it nobody takes what is left for a whole part
+        # checksums.txt goes first: without it, the files that are left are not taken for a whole part
         for key in sorted(keys, key=lambda key: not key.endswith("/checksums.txt")):
             self._store.delete([key])
         return name

@@ -39,52 +39,52 @@ class Result:
     and a context manager that calls `close`. An error that the statement meets late is raised where its rows end.
     """
 
-    def __init__(self, found: QueryResult | None = None) -> None:
-        self._found = found or QueryResult(pa.table({}), ())
+    def __init__(self, query_result: QueryResult | None = None) -> None:
+        self._query_result = query_result or QueryResult(pa.table({}), ())
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns."""
-        return tuple(self._found.schema.names)
+        return tuple(self._query_result.schema.names)
 
     @property
     def types(self) -> tuple[str, ...]:
         """ClickHouse type of each column, as text."""
-        return self._found.types
+        return self._query_result.types
 
     @property
     def schema(self) -> pa.Schema:
         """Names and Arrow types of the columns, as in `arrow` and `batches`."""
-        return self._found.schema
+        return self._query_result.schema
 
     @property
     def stats(self) -> Stats:
         """Seconds, rows and bytes read so far, and which executor runs the statement and why."""
-        return self._found.stats
+        return self._query_result.stats
 
     @property
     def totals(self) -> pa.Table | None:
         """The row of WITH TOTALS as a table of one row; None without."""
-        return self._found.totals
+        return self._query_result.totals
 
     @property
     def formatted(self) -> bytes | None:
         """The output of a statement with a FORMAT clause (or of `sql(format=…)`) as bytes; None for any other."""
-        return self._found.formatted
+        return self._query_result.formatted
 
     @property
     def has_format(self) -> bool:
         """Whether the result is bytes in a format: then it has no columns, and `formatted` or `chunks` return it."""
-        return self._found.has_format
+        return self._query_result.has_format
 
     def __len__(self) -> int:
         """Number of rows. If it is not known yet, all rows are fetched and kept."""
-        known = self._found.rows
-        return int(self._found.table.num_rows) if known is None else known
+        known = self._query_result.rows
+        return int(self._query_result.table.num_rows) if known is None else known
 
     def __bool__(self) -> bool:
         """Whether there are rows."""
-        return self._found.rows is None or self._found.rows > 0
+        return self._query_result.rows is None or self._query_result.rows > 0
 
     def __repr__(self) -> str:
         return (
@@ -105,11 +105,11 @@ class Result:
 
     def close(self) -> None:
         """End the statement if it still runs. Rows that were not fetched are lost."""
-        self._found.close()
+        self._query_result.close()
 
     def at_end(self, call: Callable[[], object]) -> None:
         """Call `call` when the statement ends, in whatever thread that happens; at once if it has ended."""
-        self._found.at_end(call)
+        self._query_result.at_end(call)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow record batches, as ClickHouse produces them; only a few are held in memory at a time.
@@ -117,7 +117,7 @@ class Result:
         They are returned once, unless all rows were fetched and kept before. Leaving a loop over them ends the
         statement.
         """
-        return self._found.batches()
+        return self._query_result.batches()
 
     def reader(self) -> pa.RecordBatchReader:
         """`batches` as a pyarrow RecordBatchReader, which DuckDB, Polars, pyarrow.dataset, … read without a copy."""
@@ -129,21 +129,21 @@ class Result:
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes of `formatted` piece by piece, once; none if the statement has no format."""
-        return self._found.chunks() if self.has_format else iter(())
+        return self._query_result.chunks() if self.has_format else iter(())
 
     def arrow(self) -> pa.Table:
         """All rows as a pyarrow Table; `docs/types.md` lists the Arrow type of each ClickHouse type."""
-        return self._found.table
+        return self._query_result.table
 
     def pandas(self) -> pandas.DataFrame:
         """All rows as a pandas DataFrame."""
-        return self._found.table.to_pandas()
+        return self._query_result.table.to_pandas()
 
     def polars(self) -> polars.DataFrame:
         """All rows as a polars DataFrame."""
         import polars
 
-        return polars.DataFrame(self._found.table)
+        return polars.DataFrame(self._query_result.table)
 
     def spark(self, session: SparkSession) -> DataFrame:
         """The rows as a Spark DataFrame of `session`.
@@ -156,17 +156,19 @@ class Result:
         types = {name: t.parse_type(kind) for name, kind in zip(self.columns, self.types, strict=True)}
         if len(types) < len(self.columns):
             raise error("BAD_ARGUMENTS", "Two columns of the result have one name", "Give each one of its own")
-        return result_frame(session, types, self.batches() if self._found.rows is None else self.arrow().to_batches())
+        return result_frame(
+            session, types, self.batches() if self._query_result.rows is None else self.arrow().to_batches()
+        )
 
     def rows(self) -> list[tuple[Any, ...]]:
         """All rows as a list of tuples of Python values."""
-        table = self._found.table
+        table = self._query_result.table
         columns = [table.column(i).to_pylist() for i in range(table.num_columns)]
         return list(zip(*columns, strict=True)) if columns else []
 
     def scalar(self) -> Any:
         """The first value of the first row, as a Python value; IndexError if there is none."""
-        return self._found.first(1).column(0)[0].as_py()
+        return self._query_result.first(1).column(0)[0].as_py()
 
     def text(self, format: str = "PrettyCompact") -> str:
         """All rows in a text format of ClickHouse: `CSVWithNames`, `JSON`, `TabSeparated`, `Vertical`, ….
@@ -187,14 +189,14 @@ class Result:
 
         If the statement has a FORMAT clause, the bytes are in that format, and `format` is ignored.
         """
-        if (formatted := self._found.formatted) is not None:
+        if (formatted := self._query_result.formatted) is not None:
             return formatted
         if not self.columns:
             return b""
         return self._encoded(format, "", {})
 
     def _encoded(self, format: str, into: str, settings: Mapping[str, str]) -> bytes:
-        table, shown_as = self._found.table, _distinct(self.columns)
+        table, shown_as = self._query_result.table, _distinct(self.columns)
         stem = unused_stem(shown_as)
         columns, arrays = [], {}
         for place, (shown, data_type) in enumerate(zip(shown_as, parse_types(self.types), strict=True)):
@@ -202,7 +204,7 @@ class Result:
             expression, arrays[name] = _exact(name, table.column(place), data_type)
             columns.append(f"{expression} AS {back_quote(shown)}")
         sql = f"SELECT {', '.join(columns)} FROM Python(ml_rows) {into}"
-        # Answers are small: one thread keeps their order.
+        # Results are small: one thread keeps the order of their rows.
         tables = {"ml_rows": pa.table(arrays)}
         return bytes(engine.run(sql, tables, output=format, settings={**settings, "max_threads": "1"}).data)
 
@@ -214,7 +216,7 @@ class Result:
         """The first `limit` rows as a table in text, numbers aligned to the right."""
         if self.has_format:
             return self.text()
-        table, rows_in_all = self._found.first(limit), self._found.rows
+        table, rows_in_all = self._query_result.first(limit), self._query_result.rows
         if not table.num_columns:
             return "Ok."
         if rows_in_all == 1 and table.num_columns == 1 and "\n" in str(table.column(0)[0].as_py()):
@@ -244,11 +246,11 @@ class Result:
         )
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(value)}</td>" for value in row) + "</tr>"
-            for row in cell_rows(self._found.first(100), 100)
+            for row in cell_rows(self._query_result.first(100), 100)
         )
-        rows = self._found.rows
-        told = "and more" if rows is None else rows
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{told} rows</p>"
+        rows = self._query_result.rows
+        row_count = "and more" if rows is None else rows
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{row_count} rows</p>"
 
 
 def _distinct(names: tuple[str, ...]) -> list[str]:
@@ -264,7 +266,7 @@ def _exact(name: str, column: pa.ChunkedArray, data_type: t.DataType | None) -> 
     """A public column as ClickHouse reads it, and the expression that makes it exactly its type again."""
     if data_type is not None and not t.holds(data_type, t.AggregateFunction, t.Dynamic, t.Json, t.Nothing):
         with suppress(UnsupportedError):  # a Variant of arrays: its fields are shown
-            expression = exact_expression(name, data_type)  # of Arrow's columns all are Nullable
+            expression = exact_expression(name, data_type)  # all columns of Arrow are Nullable
             return f"CAST({expression}, {quote_string(str(data_type))})", to_storage(column, data_type)
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], pa.string())

@@ -1,4 +1,4 @@
-"""Rows that an INSERT brings along: columns, and which of their values were left to the columns' defaults."""
+"""Inline rows of an INSERT: columns, and which of their values are left to the columns' defaults."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mergelake.table.blocks import Flags, fill_in
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What was read, before anything is filled in."""
+    """The rows as read, before defaults are filled in."""
 
     table: pa.Table
     """Columns by name, as texts or in the public form. A column that no row gives is not among them."""
     count: int
     missing: Mapping[str, Flags] = field(default_factory=dict)
-    """By column, flags of rows that leave the value to the default; what the table has there is some other row's."""
+    """By column, flags of the rows that take the default; `table` has another row's value there."""
 
     def complete(self, schema: TableSchema, now_ms: int, seed: Seed) -> pa.Table:
         """The columns with their defaults where a value was left out, as the table takes them."""
@@ -35,17 +35,17 @@ class Rows:
         return to_public_table(fill_in(block, self.missing, schema, now_ms, seed, self.count), types)
 
 
-def stand_in(given: Flags) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """For each row a number among those flagged: its own, or the first one's where it is not among them."""
-    return np.where(given, np.cumsum(given) - 1, 0)
+def stand_in(present: Flags) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """For each row its index among the flagged rows; 0, the first of them, for a row that is not flagged."""
+    return np.where(present, np.cumsum(present) - 1, 0)
 
 
 EMPTY_IS_ZERO = (t.Int, t.Decimal, t.Interval)
-"""Types that ClickHouse's readers of formats take a cell without a single character for 0 of."""
+"""Types for which ClickHouse's readers of formats take an empty cell as 0."""
 
 
 def text_column(cells: Sequence[str | None], kind: t.DataType, name: str) -> pa.Array:
-    """Cells of a text format: bytes of columns of Strings, or with Strings in them; of the others the text."""
+    """Cells of a text format as a column: of bytes for Strings and nested types, of text for others."""
     plain = t.inner_type(kind)
     if isinstance(plain, t.String | t.FixedString | t.Array | t.Map | t.Tuple):
         encoded = [None if cell is None else cell.encode("utf-8", "surrogateescape") for cell in cells]

@@ -1,4 +1,4 @@
-"""A script to statements: where each begins and ends, with the data of an INSERT as its statement's own."""
+"""Split a script into statements; the data of an INSERT belongs to its statement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mergelake.core.lexer import QUOTED_STRING, next_token
 
 
 def split_statements(text: str) -> list[tuple[int, int]]:
-    """Where each statement of a script lies (`;` left out), as offsets. Data after FORMAT is its statement's own."""
+    """Start and end of each statement (without `;`), as offsets. Data after FORMAT belongs to its statement."""
     out: list[tuple[int, int]] = []
     at = 0
     begin: int | None = None
@@ -69,8 +69,8 @@ def values_end(text: str, start: int) -> int:
     """Offset of the `;` (or the end) that closes VALUES data beginning at `start`."""
     semicolon = text.find(";", start)
     if semicolon < 0 or not text[semicolon + 1 :].strip():
-        # The common case: one statement, its `;` last. Only a `;` inside a string could fool this, and
-        # then an odd number of quotes follows it, which cannot be when nothing follows.
+        # The common case: one statement with its `;` at the end. A `;` inside of a string would be followed by at least
+        # the closing quote, so it cannot be the last character.
         return len(text) if semicolon < 0 else semicolon
     for match in _VALUES_SKIP.finditer(text, start):
         if match.group() == ";":

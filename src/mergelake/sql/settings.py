@@ -1,7 +1,7 @@
-"""Settings of a session, a call or a statement: judged before anything runs under them.
+"""Settings of a session, a call or a statement: validated before anything runs with them.
 
-`query.statement.settings` says of each name what becomes of it. Here ClickHouse is asked too: whether it knows the
-name, and what a literal such as `'10Mi'` comes to. Some settings are ours alone (`OWN_SETTINGS`).
+`query.statement.settings` says how each name is handled. Here ClickHouse is consulted too: whether it knows the name,
+and which value a literal such as `'10Mi'` has. Some settings are mergelake's own (`OWN_SETTINGS`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ OWN_SETTINGS: Mapping[str, OwnSetting] = {
         "0", "1: parts with lost or damaged objects are left out of a SELECT; 0: such a part is an error"
     ),
 }
-"""Settings of ours beside ClickHouse's."""
+"""mergelake's own settings, in addition to ClickHouse's."""
 _READS = (
     s.Select, s.Explain, s.Set, s.Use, s.Describe, s.Exists, s.ShowColumns, s.ShowCreateTable, s.ShowDatabases,
     s.ShowTables, s.CheckTable,
@@ -72,10 +72,10 @@ _WRITES_ROWS = (s.Insert, s.Optimize)
 
 
 def judged(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings as they hold, values as literals; those that are `DEFAULT` stay as they are.
+    """The settings, validated, with the values that apply as literals; those that are `DEFAULT` stay as they are.
 
-    Raises UNKNOWN_SETTING with the nearest name, NOT_IMPLEMENTED for what would change what we do, and what ClickHouse
-    raises for a value that cannot be one.
+    Raises UNKNOWN_SETTING with the nearest name, NOT_IMPLEMENTED for a setting with an effect that is not supported,
+    and what ClickHouse raises for an invalid value.
     """
     _check_own(settings)
     foreign = {name: value for name, value in settings.items() if name not in OWN_SETTINGS}
@@ -83,11 +83,11 @@ def judged(settings: Mapping[str, str]) -> dict[str, str]:
         if kind_of(name) is None:
             raise _unknown(name)
     refuse_meaningless(foreign)
-    given = {name: value for name, value in foreign.items() if value.upper() != "DEFAULT"}
-    if given and engine.available():
-        if theirs := for_clickhouse(given):
+    explicit = {name: value for name, value in foreign.items() if value.upper() != "DEFAULT"}
+    if explicit and engine.available():
+        if theirs := for_clickhouse(explicit):
             engine.run("SELECT 1", settings=theirs)
-        plain = engine.plain_values(honoured(given))
+        plain = engine.plain_values(honoured(explicit))
         return {**settings, **{name: engine.setting_literal(value) for name, value in plain.items()}}
     return dict(settings)
 
@@ -105,7 +105,7 @@ def _check_own(settings: Mapping[str, str]) -> None:
 
 
 def staleness_ms(settings: Mapping[str, str]) -> int:
-    """How old, in milliseconds, what a session knows may be before a `strong` SELECT asks for news."""
+    """Milliseconds for which a `strong` SELECT uses what its session knows before it looks for new versions."""
     text = plain_value(settings.get("max_staleness_ms", "0"))
     if text.upper() == "DEFAULT":
         return 0
@@ -125,27 +125,27 @@ def _unknown(name: str) -> Exception:
 
 
 def check_of_statement(settings: Mapping[str, object]) -> None:
-    """The settings of a CREATE TABLE that no table has: judged, if ClickHouse knows them as a statement's."""
+    """Validate the settings of a CREATE TABLE that are not a table's: ClickHouse must know them as a statement's."""
     known = set(engine.setting_names()) if settings and engine.available() else set()
     for name in settings:
         if name not in known:
-            kind_of_setting(name)  # says that it is unknown, and what is near
+            kind_of_setting(name)  # raises for an unknown setting, with the nearest name
     judged({name: engine.setting_literal(value) for name, value in settings.items()})
 
 
 def merged(settings: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """`settings` with the (judged) changes made; DEFAULT takes one back."""
+    """`settings` with the (judged) changes applied; DEFAULT removes a setting."""
     out = {**settings, **changes}
     return {name: value for name, value in out.items() if value.upper() != "DEFAULT"}
 
 
 def plain(settings: Mapping[str, str]) -> dict[str, str]:
-    """Values as text."""
+    """The settings with their values as plain text instead of literals."""
     return {name: plain_value(value) for name, value in settings.items()}
 
 
 def check_permitted(statement: s.Statement, settings: Mapping[str, str]) -> None:
-    """READONLY or QUERY_IS_PROHIBITED for a statement that the settings `readonly` and `allow_ddl` forbid."""
+    """Raise READONLY or QUERY_IS_PROHIBITED for a statement that the settings `readonly` and `allow_ddl` forbid."""
     held = plain(settings)
     level = held.get("readonly", "0")
     if level != "0" and not isinstance(statement, _READS):
@@ -157,7 +157,7 @@ def check_permitted(statement: s.Statement, settings: Mapping[str, str]) -> None
 
 
 def check_changes(names: Iterable[str], settings: Mapping[str, str]) -> None:
-    """READONLY for settings that `readonly` does not let a statement change."""
+    """Raise READONLY for settings that `readonly` does not let a statement change."""
     level = plain(settings).get("readonly", "0")
     for name in names:
         if level == "1" or (level != "0" and name == "readonly"):
@@ -165,20 +165,20 @@ def check_changes(names: Iterable[str], settings: Mapping[str, str]) -> None:
 
 
 def check_reading(settings: Mapping[str, str]) -> None:
-    """NOT_IMPLEMENTED for a setting that changes how the data of an INSERT is read, where we do not go by it."""
-    asked = {
+    """Raise NOT_IMPLEMENTED for a setting that changes how the data of an INSERT is read and is not honoured here."""
+    unsupported = {
         name: value
         for name, value in settings.items()
         if name.startswith(READS_INSERTS) and not is_reading_setting(name)
     }
-    if not asked:
+    if not unsupported:
         return
-    names = ", ".join(map(quote_string, asked))
+    names = ", ".join(map(quote_string, unsupported))
     text = f"SELECT name FROM system.settings WHERE name IN ({names}) AND value != default AND (name, value) != {_UTC}"
-    for name in engine.run(text, settings=asked).table()["name"].to_pylist():
+    for name in engine.run(text, settings=unsupported).table()["name"].to_pylist():
         raise error(
             "NOT_IMPLEMENTED",
-            f"The setting {name} = {asked[name]} is not supported for the data of an INSERT",
+            f"The setting {name} = {unsupported[name]} is not supported for the data of an INSERT",
             "INSERT … SELECT * FROM format(…) reads data as ClickHouse does",
         )
 

@@ -1,4 +1,4 @@
-"""SHOW, DESCRIBE and friends: what a schema looks like as text."""
+"""SHOW and DESCRIBE: schemas as text and as results."""
 
 from __future__ import annotations
 
@@ -84,49 +84,49 @@ def _column(column: Column) -> str:
 
 
 def describe_columns(columns: Mapping[str, str]) -> Result:
-    """DESCRIBE of a table that has names and types, and nothing else to tell."""
+    """DESCRIBE of a table of which only column names and types are known."""
     rest = ("default_type", "default_expression", "comment", "codec_expression", "ttl_expression")
-    found = {"name": list(columns), "type": list(columns.values()), **{name: [""] * len(columns) for name in rest}}
-    return rows_result(found, dict.fromkeys(found, "String"))
+    described = {"name": list(columns), "type": list(columns.values()), **{name: [""] * len(columns) for name in rest}}
+    return rows_result(described, dict.fromkeys(described, "String"))
 
 
 def describe(schema: TableSchema, *, compact: bool = False) -> Result:
     """DESCRIBE TABLE, with ClickHouse's columns; `compact` has names and types alone."""
     columns = schema.columns
-    found = {"name": [c.name for c in columns], "type": [str(c.type) for c in columns]}
+    described = {"name": [c.name for c in columns], "type": [str(c.type) for c in columns]}
     if not compact:
-        found |= {
+        described |= {
             "default_type": [c.default_kind for c in columns],
             "default_expression": [c.default for c in columns],
             "comment": [c.comment for c in columns],
             "codec_expression": [c.codec and f"CODEC({c.codec})" for c in columns],
             "ttl_expression": [c.ttl for c in columns],
         }
-    return rows_result(found, dict.fromkeys(found, "String"))
+    return rows_result(described, dict.fromkeys(described, "String"))
 
 
 def columns_of(schema: TableSchema, like: Like | None, *, full: bool = False) -> Result:
-    """SHOW COLUMNS of a table; `full` tells comments too."""
+    """SHOW COLUMNS of a table; `full` includes comments."""
     keys = table_keys(schema)
     primary, sorting = ({name for key in part for name in key.columns} for part in (keys.primary, keys.sorting))
-    told = {
+    column_facts = {
         c.name: (" ".join(["PRI"] * (c.name in primary) + ["SOR"] * (c.name in sorting)), c.default or None, c.comment)
         for c in schema.columns
     }
-    return named_columns({c.name: str(c.type) for c in schema.columns}, like, told, full=full)
+    return named_columns({c.name: str(c.type) for c in schema.columns}, like, column_facts, full=full)
 
 
 def named_columns(
     types: Mapping[str, str],
     like: Like | None,
-    told: Mapping[str, tuple[str, str | None, str]] | None = None,
+    column_facts: Mapping[str, tuple[str, str | None, str]] | None = None,
     *,
     full: bool = False,
 ) -> Result:
-    """SHOW COLUMNS: `types` by name, and of each what is `told`: its keys, default and comment. In order of names."""
+    """SHOW COLUMNS in order of names: `types` by name, and `column_facts`: each column's keys, default and comment."""
     chosen = sorted((name for name in types if like is None or matches(name, like)), key=str.encode)
-    facts = [(told or {}).get(name, ("", None, "")) for name in chosen]
-    found: dict[str, list[Any]] = {
+    facts = [(column_facts or {}).get(name, ("", None, "")) for name in chosen]
+    shown: dict[str, list[Any]] = {
         "field": chosen,
         "type": [types[name] for name in chosen],
         "null": ["YES" if types[name].startswith(_NULLABLE) else "NO" for name in chosen],
@@ -135,18 +135,20 @@ def named_columns(
         "extra": [""] * len(chosen),
     }
     if full:
-        found |= {
+        shown |= {
             "collation": [None] * len(chosen),
             "comment": [comment for _, _, comment in facts],
             "privileges": [""] * len(chosen),
         }
     kinds = {"default": "Nullable(String)", "collation": "Nullable(Nothing)"}
-    return rows_result(found, {name: kinds.get(name, "String") for name in found})
+    return rows_result(shown, {name: kinds.get(name, "String") for name in shown})
 
 
-def names(found: Iterable[str], like: Like | None) -> Result:
-    """One column `name`, filtered."""
-    return rows_result({"name": [name for name in found if like is None or matches(name, like)]}, {"name": "String"})
+def names(all_names: Iterable[str], like: Like | None) -> Result:
+    """A result with one column `name`: the names that match `like`."""
+    return rows_result(
+        {"name": [name for name in all_names if like is None or matches(name, like)]}, {"name": "String"}
+    )
 
 
 def matches(name: str, like: Like) -> bool:
@@ -156,5 +158,5 @@ def matches(name: str, like: Like) -> bool:
         ".*" if p == "%" else "." if p == "_" else re.escape(p[1:] if len(p) == 2 and p[0] == "\\" else p)
         for p in pieces
     )
-    found = re.fullmatch(pattern, name, re.DOTALL | (re.IGNORECASE if like.ignore_case else 0))
-    return (found is None) if like.negated else (found is not None)
+    match = re.fullmatch(pattern, name, re.DOTALL | (re.IGNORECASE if like.ignore_case else 0))
+    return (match is None) if like.negated else (match is not None)

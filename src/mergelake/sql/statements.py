@@ -1,4 +1,4 @@
-"""Statements as values: what a parsed line of SQL says, before anything is looked up.
+"""Statements as values: parsed SQL, before any name is looked up.
 
 A closed union, `Statement`; `lower` turns each kind into calls of the public objects. Expressions, types of
 keys and SELECTs stay the user's own text.
@@ -79,7 +79,7 @@ class CreateTable:
     clauses: TableSchema | None = None
     """Engine, keys and settings that go with the columns of `like` or `query`; None for those of `like`."""
     settings: Mapping[str, str | int | float] = field(default_factory=dict)
-    """Those of its SETTINGS that no table has: of the statement, if ClickHouse knows them."""
+    """Those of its SETTINGS that are not a table's: they are the statement's, if ClickHouse knows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,15 +202,15 @@ class Insert:
     """`(* EXCEPT (a, b))`."""
     settings: Mapping[str, str] = field(default_factory=dict)
     format: str = ""
-    """`Values`, `JSONEachRow`, … empty for a SELECT, and where a file's ending says it."""
+    """`Values`, `JSONEachRow`, …; empty for a SELECT, and if a file's extension determines it."""
     data: str = ""
     """The inline data as written."""
     data_at: int = 0
-    """Where it stands in the script, in characters."""
+    """Offset of the data in the script, in characters."""
     query: str = ""
     infile: Infile | None = None
     infile_at: int = 0
-    """Where FROM INFILE stands in the script, or could."""
+    """Offset of FROM INFILE in the script, or where it could be inserted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +299,7 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Tailed:
-    """A statement with what stands after it: INTO OUTFILE, FORMAT, SETTINGS; and settings of ours out of its SELECT."""
+    """A statement with its INTO OUTFILE, FORMAT and SETTINGS, and with mergelake's settings taken out of its SELECT."""
 
     statement: Statement
     outfile: str = ""

@@ -41,7 +41,7 @@ class Sizes:
 
 
 def sizes_of(file: PartFile) -> Sizes:
-    """What one file counts for."""
+    """The bytes that one file contributes."""
     if _MARKS.search(file.name):
         return Sizes(marks=file.size)
     return Sizes(file.size, max(file.uncompressed_size, 0))
@@ -52,7 +52,7 @@ def _sum(files: Mapping[str, PartFile], wanted: Iterator[str]) -> Sizes:
 
 
 def part_facts(manifest: PartManifest) -> dict[str, Any]:
-    """What `system.parts` tells of an active part beyond its name and rows."""
+    """Columns of `system.parts` that are computed from the files of an active part."""
     files = manifest.file_table()
     indexes = _sum(files, (name for name in files if name.startswith(_INDEX)))
     columns = _sum(
@@ -76,7 +76,7 @@ def part_facts(manifest: PartManifest) -> dict[str, Any]:
 
 
 def moments(manifest: PartManifest, types: Mapping[str, t.DataType]) -> dict[str, int]:
-    """`min_date` to `max_time`: of the one Date of the partition key, or else of its one DateTime.
+    """`min_date` to `max_time`: the bounds of the partition key's only Date, or else of its only DateTime.
 
     Source: ClickHouse, `MergeTreeData::checkPartitionKeyAndInitMinMax`.
     """
@@ -84,13 +84,13 @@ def moments(manifest: PartManifest, types: Mapping[str, t.DataType]) -> dict[str
         ("min_date", "max_date", (t.Date,)),
         ("min_time", "max_time", (t.DateTime, t.DateTime64)),
     ):
-        found = [column for column in manifest.minmax if isinstance(types.get(column), kinds)]
-        if len(found) == 1:
-            kind = types[found[0]]
+        candidates = [column for column in manifest.minmax if isinstance(types.get(column), kinds)]
+        if len(candidates) == 1:
+            kind = types[candidates[0]]
             ticks = 10**kind.precision if isinstance(kind, t.DateTime64) else 1
-            low, high = (int(read_value(bytes.fromhex(text), 0, kind)[0]) for text in manifest.minmax[found[0]])
+            low, high = (int(read_value(bytes.fromhex(text), 0, kind)[0]) for text in manifest.minmax[candidates[0]])
             return {names: low // ticks, ends: high // ticks}
-        if found:
+        if candidates:
             break
     return {}
 
@@ -101,7 +101,7 @@ def _listed(files: Mapping[str, PartFile]) -> list[str]:
 
 
 def hashes_of(files: Mapping[str, PartFile]) -> tuple[str, str, str]:
-    """Of all files, of the plain ones, and of the plain bytes of the compressed ones: 32 hex digits each.
+    """Hashes of all files, of the uncompressed ones, and of the plain bytes of the compressed ones: 32 hex digits each.
 
     Source: ClickHouse, `MinimalisticDataPartChecksums::computeTotalChecksums`.
     """
@@ -158,7 +158,7 @@ def _first_stem(name: str) -> str:
 
 
 def _belongs(file: str, column: str) -> bool:
-    """Whether a file of a Wide part holds data or marks of the column; of sizes shared by several columns, yes too."""
+    """Whether a file of a Wide part holds data or marks of the column, or sizes that it shares with other columns."""
     if not (file.endswith(".bin") or _MARKS.search(file)):
         return False
     stem = escape_for_file_name(column)

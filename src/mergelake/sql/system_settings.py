@@ -18,13 +18,13 @@ COLUMNS: Mapping[str, str] = {
     "name": "String", "value": "String", "changed": "UInt8", "description": "String", "readonly": "UInt8",
     "type": "String", "default": "String", "alias_for": "String", "is_obsolete": "UInt8", "handling": "String",
 }  # fmt: skip
-"""ClickHouse's, and `handling`: what becomes of the setting here."""
+"""ClickHouse's columns, and `handling`: how the setting is handled here."""
 TABLE_COLUMNS: Mapping[str, str] = {name: kind for name, kind in COLUMNS.items() if name != "alias_for"}
 _SESSION_OF_OURS = ("output_format_arrow_compression_method", "output_format_arrow_low_cardinality_as_dictionary")
 
 
 def settings(db: Database) -> Iterator[tuple[Any, ...]]:
-    """Every setting of a statement: the value in force, and what becomes of it here."""
+    """Every setting of a statement: the value in force, and how it is handled here."""
     held = {name: plain_value(literal) for name, literal in db.settings.items()}
     for name, own in OWN_SETTINGS.items():
         default = plain_value(own.default)
@@ -46,7 +46,7 @@ def settings(db: Database) -> Iterator[tuple[Any, ...]]:
 
 
 def merge_tree_settings(_: Database) -> Iterator[tuple[Any, ...]]:
-    """Every setting of a table: its default here, and what becomes of it."""
+    """Every setting of a table: its default here, and how it is handled."""
     names = "name, value, description, type, is_obsolete"
     rows = engine.run(f"SELECT {names} FROM system.merge_tree_settings ORDER BY name").table().to_pylist()
     theirs = {row["name"]: row for row in rows}

@@ -1,6 +1,6 @@
-"""`system.tables`, `system.columns`, `system.parts`, …: what there is, as tables with ClickHouse's column names.
+"""`system.tables`, `system.columns`, `system.parts`, …: tables about the warehouse, with ClickHouse's column names.
 
-They are made anew for each statement that names them, the columns that it wants. What other names mean, `foreign` says.
+They are built for each statement that names them, with the columns that it reads. `foreign` handles all other names.
 """
 
 from __future__ import annotations
@@ -33,42 +33,42 @@ Rows = Iterator[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class SystemSource:
-    """A system table: its rows are made when they are read, and only of the columns that are wanted."""
+    """A system table: its rows are built when they are read, and only with the columns that are needed."""
 
     name: str
     columns: Mapping[str, t.DataType]
     rows: Callable[[Collection[str]], Rows]
-    """The rows, all columns in order; what is not among the names given may be left empty."""
+    """The rows, with all columns in order; those that are not in its argument may be left empty."""
 
     @property
     def computed(self) -> Mapping[str, tuple[t.DataType, str]]:
-        """Nothing is computed."""
+        """No column is computed."""
         return {}
 
     @property
     def hidden(self) -> frozenset[str]:
-        """Nothing is hidden."""
+        """No column is hidden."""
         return frozenset()
 
     @property
     def version(self) -> Hashable:
-        """Its columns never change."""
+        """The name: the columns never change."""
         return self.name
 
     def exact_rows(self) -> int | None:
-        """Not known before they are made."""
+        """None: the number of rows is not known before they are built."""
         return None
 
     def can_filter(self, predicate: str) -> bool:
-        """ClickHouse filters."""
+        """False: ClickHouse filters."""
         return False
 
     def scans_sooner(self, wanted: ReadRequest) -> bool:
-        """There are no parts."""
+        """Always: there are no parts to attach."""
         return True
 
     def at(self, moment: AsOf) -> Source:
-        """It has no history."""
+        """Raise NOT_IMPLEMENTED: a system table has no history."""
         raise error("NOT_IMPLEMENTED", "A system table has no older versions", "Leave out AS OF")
 
     def plan(self, wanted: ReadRequest) -> ArrowScan:
@@ -82,23 +82,23 @@ class SystemSource:
         return ArrowSource(pa.table(arrays), self.columns).plan(wanted)
 
     def why_scanned(self, wanted: ReadRequest, *, count: bool = False, must: bool = False) -> str:
-        """Always."""
+        """Always `IN_MEMORY`."""
         return IN_MEMORY
 
     def shared(self, wanted: ReadRequest) -> None:
-        """There are none."""
+        """None: there are no parts."""
 
     def attached(self, wanted: ReadRequest, *, must: bool = False) -> AbstractContextManager[Layers]:
-        """There is none."""
+        """Never called."""
         raise InternalError("A system table is not attached")
 
 
 def system_table(db: Database, name: str) -> Source | None:
     """The table `system.name`, or None if it is not one of ours."""
-    found = _TABLES.get(name)
-    if found is None:
+    definition = _TABLES.get(name)
+    if definition is None:
         return None
-    columns, rows = found
+    columns, rows = definition
     types = {column: t.parse_type(kind) for column, kind in columns.items()}
     return SystemSource(name, types, lambda wanted: rows(db, wanted))
 
@@ -122,7 +122,7 @@ def _databases(db: Database, _: Collection[str]) -> Rows:
 def _tables(db: Database, wanted: Collection[str]) -> Rows:
     for database, name, table in _all_tables(db):
         schema, snapshot = table.schema, table.snapshot()
-        # What is not carried along with the state is added up only where it is asked for.
+        # Totals that the state does not hold are computed only if they are needed.
         manifests = [part.manifest for part in snapshot.parts] if set(wanted) & _OF_ALL_PARTS else []
         state, totals = table.handle.log.state, snapshot.partitions.totals
         shared = shared_space(state) if set(wanted) & _OF_SHARED else SharedSpace(0, 0, 0)
@@ -191,7 +191,7 @@ def _columns(db: Database, wanted: Collection[str]) -> Rows:
 
 
 def _measures(kind: t.DataType) -> tuple[int | None, ...]:
-    """Octets, precision, its radix, scale, precision of times: as ClickHouse tells them, NULL where it does not."""
+    """Octet length, numeric precision, its radix, numeric scale, datetime precision; None where ClickHouse has NULL."""
     match kind.inner if isinstance(kind, t.Nullable) else kind:
         case t.FixedString(size):
             return size, None, None, None, None
@@ -213,9 +213,9 @@ def _column_sizes(table: Table) -> dict[str, tuple[int, int, int]]:
     """Compressed and plain bytes and marks of each column, over all active parts."""
     out: dict[str, tuple[int, int, int]] = {}
     for row in part_columns(table):
-        found = [row[f"column_{name}"] for name in ("data_compressed_bytes", "data_uncompressed_bytes", "marks_bytes")]
+        sizes = [row[f"column_{name}"] for name in ("data_compressed_bytes", "data_uncompressed_bytes", "marks_bytes")]
         old = out.get(row["column"], (0, 0, 0))
-        out[row["column"]] = (old[0] + found[0], old[1] + found[1], old[2] + found[2])
+        out[row["column"]] = (old[0] + sizes[0], old[1] + sizes[1], old[2] + sizes[2])
     return out
 
 
@@ -224,8 +224,8 @@ def _parts(db: Database, wanted: Collection[str]) -> Rows:
         state = table.handle.log.state
         facts = {part.name: part.manifest for part in state.parts()} if set(wanted) & _OF_MANIFESTS else {}
         types = [key.type for key in table_keys(table.schema).partition]
-        asked = {*wanted, "name", "uuid", "active", *({"bytes_on_disk"} if "bytes" in wanted else ())}
-        for row in parts_table(state.parts(), state.retired, types, asked).to_pylist():
+        needed = {*wanted, "name", "uuid", "active", *({"bytes_on_disk"} if "bytes" in wanted else ())}
+        for row in parts_table(state.parts(), state.retired, types, needed).to_pylist():
             here = {"database": database, "table": name, "engine": table.schema.engine, "disk_name": "default", **row}
             here["path"] = f"{table.location}/{row['uuid']}/"
             here["bytes"] = row["bytes_on_disk"]
@@ -262,7 +262,7 @@ def _indexes(db: Database, _: Collection[str]) -> Rows:
 
 
 def _filled(value: Any, kind: str) -> Any:
-    """What the log does not know of a part, as its column's default."""
+    """The value, or the default of its column's type if the log does not know it."""
     return {"String": ""}.get(kind, 0) if value is None and not kind.startswith("Nullable") else value
 
 
@@ -281,7 +281,7 @@ def _mutations(db: Database, _: Collection[str]) -> Rows:
 
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 _OF_COLUMN_FILES = dict.fromkeys(("data_compressed_bytes", "data_uncompressed_bytes", "marks_bytes"), "UInt64")
-"""Columns of `system.columns` of that kind."""
+"""Columns of `system.columns` that are computed from the files of parts."""
 _OF_FILES = {
     "files": "UInt64",
     "data_compressed_bytes": "UInt64",
@@ -294,7 +294,7 @@ _OF_FILES = {
     "hash_of_uncompressed_files": "String",
     "uncompressed_hash_of_compressed_files": "String",
 }
-"""Columns of `system.parts` for which the file table of each part is looked at."""
+"""Columns of `system.parts` that need the file table of each part."""
 _MOMENTS = {"min_date": "Date", "max_date": "Date", "min_time": "DateTime", "max_time": "DateTime"}
 _OF_MANIFESTS = {*_OF_FILES, *_MOMENTS}
 _OF_ALL_PARTS = {"total_bytes_uncompressed", "total_marks"}

@@ -1,7 +1,7 @@
-"""What may follow a statement: `INTO OUTFILE 'x' … FORMAT y SETTINGS …`, in any order of the last two.
+"""The tail of a statement: `INTO OUTFILE 'x' … FORMAT y SETTINGS …`, the last two in either order.
 
-ClickHouse takes it after every statement but INSERT, SET and USE. After a SELECT it reads it itself; there only the
-settings of ours are taken out (`own_settings`), which it does not know.
+ClickHouse accepts it after every statement but INSERT, SET and USE. ClickHouse itself reads the tail of a SELECT; only
+mergelake's own settings, which it does not know, are taken out here (`own_settings`).
 
 Source: ClickHouse, `src/Parsers/ParserQueryWithOutput.cpp`.
 """
@@ -53,17 +53,18 @@ def _outfile(cursor: Cursor) -> str:
 
 
 def _without_own(statement: s.Statement) -> tuple[s.Statement, dict[str, str]]:
-    """The statement without the settings of ours that its SELECT has; they are returned."""
+    """The statement without mergelake's own settings in its SELECT, and those settings."""
     if not isinstance(statement, s.Select | s.Explain | s.Insert | s.CreateTable | s.Describe):
         return statement, {}
-    found, settings = own_settings(statement.query)
-    return (replace(statement, query=found), settings) if settings else (statement, settings)
+    query, settings = own_settings(statement.query)
+    return (replace(statement, query=query), settings) if settings else (statement, settings)
 
 
 def own_settings(query: str) -> tuple[str, dict[str, str]]:
-    """A SELECT without the settings of ours (as long as before, for the places in errors), and those as literals.
+    """A SELECT without mergelake's own settings, and those settings as literals.
 
-    They hold for all of a statement: NOT_IMPLEMENTED for those of a subquery.
+    The text keeps its length, so that positions in errors stay right. The settings apply to a whole statement:
+    NOT_IMPLEMENTED for those of a subquery.
     """
     if not any(name in query for name in OWN_SETTINGS):
         return query, {}

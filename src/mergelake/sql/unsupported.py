@@ -1,7 +1,7 @@
-"""What ClickHouse can read and we do not do: refused by its name with NOT_IMPLEMENTED, never as a SYNTAX_ERROR.
+"""Statements that only ClickHouse supports: refused by name with NOT_IMPLEMENTED, never as a SYNTAX_ERROR.
 
-Our grammar is smaller than ClickHouse's. Where it stops, ClickHouse's own parser is asked: only what it cannot read
-either is a mistake of the user's.
+Our grammar is smaller than ClickHouse's. What it rejects is passed to ClickHouse's own parser: only what that rejects
+too is a mistake of the user's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mergelake.core.text import quote_string
 from mergelake.query.embedded import engine
 
 _ASKED_MAX = 100_000
-"""Characters of the longest statement that ClickHouse is asked about."""
+"""Length of the longest statement that is passed to ClickHouse's parser, in characters."""
 _PERMISSIONS = "The bucket's own permissions decide who may do what"
 _TABLES = "There are databases and MergeTree tables"
 _COMMIT = "Every statement is one commit"
@@ -59,7 +59,7 @@ HINTS: dict[str, str] = {
     "VALUES": "Write SELECT * FROM values(…)",
     "WATCH": "There are no views",
 }
-"""First words of a statement -> the way out; the longest that fits counts."""
+"""First words of a statement -> hint; the longest match counts."""
 _ANYWHERE = {
     "ON CLUSTER": "Leave ON CLUSTER out: every process sees the warehouse at once",
     "PARALLEL WITH": "Write one statement after the other",

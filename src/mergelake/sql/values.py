@@ -35,7 +35,7 @@ _PIECE = re.compile(
     r"|--[^\n]*|/\*.*?\*/|[^'`\"$/()\[\]{},-]+|.",
     re.DOTALL,
 )
-"""What rows are cut by: a quoted text, a comment, a bracket, a comma, or what stands between."""
+"""A piece of VALUES data: a quoted text, a comment, a bracket, a comma, or the text between them."""
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 
 
@@ -65,9 +65,9 @@ def read_values(data: str, columns: Mapping[str, t.DataType], *, script: str, at
         if left_out.any():
             missing[name] = left_out
         if not left_out.all():
-            given = [cell for cell, default in zip(cells, left_out.tolist(), strict=True) if not default]
-            found = _mixed(given, kind, name)
-            arrays[name] = found.take(pa.array(stand_in(~left_out))) if left_out.any() else found
+            present = [cell for cell, default in zip(cells, left_out.tolist(), strict=True) if not default]
+            array = _mixed(present, kind, name)
+            arrays[name] = array.take(pa.array(stand_in(~left_out))) if left_out.any() else array
     missing = {name: flags for name, flags in missing.items() if name in arrays}
     return Rows(pa.table(arrays), len(rows), missing)
 
@@ -95,7 +95,7 @@ def _plain_rows(data: str, count: int) -> list[tuple[str, ...]] | None:
 
 def _mixed(cells: Sequence[str], kind: t.DataType, name: str) -> pa.Array:
     """A column of which some cells are no plain literals: these are read by ClickHouse, the others here."""
-    # A type of which a value's own type is part takes all cells as ClickHouse does.
+    # For a type whose values have types of their own, ClickHouse reads all cells.
     own = not t.holds(kind, t.Variant, t.Dynamic)
     plain = np.array([own and _PLAIN.fullmatch(cell) is not None for cell in cells])
     pieces = []
@@ -131,7 +131,7 @@ def _column(texts: Sequence[str], data_type: t.DataType, name: str) -> pa.Array:
 
 
 _NULL = frozenset(["NU", "nu", "Nu", "nU"])
-"""How NULL begins, and no other plain literal."""
+"""The beginnings of NULL; no other plain literal begins in this way."""
 
 
 def _usual(texts: Sequence[str], inner: t.DataType) -> bool:
@@ -140,7 +140,7 @@ def _usual(texts: Sequence[str], inner: t.DataType) -> bool:
 
 
 def _text(literal: str, inner: t.DataType, words: bool, name: str, row: int) -> str | None:
-    """A literal as text of its value; `words`: a quoted NULL is one, too."""
+    """A literal as text of its value; `words`: a quoted NULL is NULL too."""
     if literal[0] == "'":
         text = unescape(literal)
         return None if words and text in ("NULL", "\\N") else text
@@ -154,7 +154,7 @@ def _text(literal: str, inner: t.DataType, words: bool, name: str, row: int) -> 
 
 
 def _rows(data: str, count: int, script: str, at: int) -> list[list[str]]:
-    """The cells of each row as written; an error that shows the first row that has not `count` of them."""
+    """The cells of each row as written. Raises for the first row that does not have `count` of them."""
     rows: list[list[str]] = []
     cells: list[str] = []
     depth = start = 0
@@ -186,10 +186,10 @@ def _rows(data: str, count: int, script: str, at: int) -> list[list[str]]:
 
 def _check_count(cells: Sequence[str], count: int, row: int) -> None:
     if len(cells) != count:
-        found = 0 if list(cells) == [""] else len(cells)
+        actual = 0 if list(cells) == [""] else len(cells)
         raise error(
             "NUMBER_OF_COLUMNS_DOESNT_MATCH",
-            f"Row {row} of VALUES has {found} values, the insert has {count} columns",
+            f"Row {row} of VALUES has {actual} values, the insert has {count} columns",
             "Name the columns: INSERT INTO t (a, b) VALUES …",
         )
 

@@ -1,4 +1,4 @@
-"""Queries and their answers: what was asked, how long both sides took, whether they agreed. Pure."""
+"""The queries of a sheet: their text, the times of mergelake and of ClickHouse, whether the answers are equal. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mergelake.cli.picture.values import MARGIN, RIGHT, Sheet, TimeAxis
 
 
 def answers(sheet: Sheet, _: TimeAxis, y: float) -> tuple[str, float]:
-    """What was asked, in short; two bars on one axis; whether the answers are the same."""
+    """For each query its text, shortened, two bars on one axis, and whether the answers are the same."""
     if not sheet.answers:
         return "", 0
     most = max(max(each.seconds, each.clickhouse_seconds) for each in sheet.answers)

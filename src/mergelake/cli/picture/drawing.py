@@ -1,4 +1,4 @@
-"""What every drawing here is made of: round ticks, texts whose size is known, marks of SVG. Pure.
+"""Elements of all drawings here: round ticks, texts of known size, SVG marks. Pure.
 
 Colours are those of Okabe and Ito that stand out from white and from near-black (3 to 1 at least), and no meaning
 rests on them alone. Texts take the ink of the theme; none is smaller than `SMALL`.
@@ -18,7 +18,7 @@ SMALL, BODY, HEAD = 11, 12, 15
 MONO = "mono"
 SOLID = "solid"
 _WIDTHS = {"bold": 0.7, MONO: 0.61}
-"""Of an average character, in its size: those of a wide font (DejaVu Sans), so that narrower ones fit, too."""
+"""Width of an average character over the font size, in a wide font (DejaVu Sans), so that narrower ones fit too."""
 STYLE = """
 text{font-family:system-ui,"Segoe UI","Helvetica Neue",Arial,"DejaVu Sans",sans-serif;fill:#16202a}
 .paper{fill:#ffffff}.quiet{fill:#4a5661}.bold{font-weight:600}
@@ -62,20 +62,20 @@ class Axis:
 
     @classmethod
     def to_tick(cls, most: float, first: float, last: float, about: int, least: float = 0) -> Axis:
-        """One that ends with a tick, at or above `most`."""
+        """An axis that ends with a tick, at or above `most`."""
         step = round_step(max(most, least), about, least)
         end = step * max(1, math.ceil(most / step - 1e-9))
         return cls(end, first, last, tuple(ticks(end, about, least)))
 
     @classmethod
     def to_end(cls, end: float, first: float, last: float, about: int) -> Axis:
-        """One that ends where the data do."""
+        """An axis that ends at `end`, where the data end."""
         end = max(end, 1e-3)
         return cls(end, first, last, tuple(ticks(end, about)))
 
 
 def number(value: float) -> str:
-    """As short as it can be, thousands apart.
+    """A number as short as possible, with thousands separators.
 
     >>> number(20.0), number(0.5), number(12000)
     ('20', '0.5', '12,000')
@@ -137,19 +137,19 @@ def coloured(path: str, colour: str, dashes: str = "") -> str:
 def bar(
     box: tuple[float, float, float, float], colour: str, *, tint: float = 1, dashes: str = "", tip: str = ""
 ) -> str:
-    """A rectangle (x, y, width, height), filled as far as `tint` says; with `dashes` (or `SOLID`) it has an edge."""
+    """A rectangle (x, y, width, height), filled with the opacity `tint`; with `dashes` (or `SOLID`) it has an edge."""
     x, y, width, height = box
     dashed = f' stroke-dasharray="{dashes}"' if dashes not in ("", SOLID) else ""
     edge = f' stroke="{colour}"{dashed}' if dashes else ""
-    told = f"<title>{escape(tip)}</title>" if tip else ""
+    tooltip = f"<title>{escape(tip)}</title>" if tip else ""
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 1):.1f}" height="{max(height, 1):.1f}" '
-        f'fill="{colour}" fill-opacity="{tint:g}"{edge}>{told}</rect>'
+        f'fill="{colour}" fill-opacity="{tint:g}"{edge}>{tooltip}</rect>'
     )
 
 
 def steps(points: Iterable[tuple[float, float]], start: tuple[float, float], end_x: float) -> str:
-    """The path of a quantity that stays as it is until the next point."""
+    """The path of a quantity that is constant until the next point."""
     path = f"M{start[0]:.1f} {start[1]:.1f}"
     for x, y in points:
         path += f"H{x:.1f}V{y:.1f}"
@@ -187,14 +187,14 @@ def lanes(spans: Sequence[tuple[float, float]], gap: float = 8) -> list[int]:
 
 def shorten(words: str, width: int, rows: int) -> list[str]:
     """Lines of at most `width` characters, broken at spaces; what does not fit in `rows` ends with `…`."""
-    found: list[str] = []
+    lines: list[str] = []
     left = words.split()
-    while left and len(found) < rows:
+    while left and len(lines) < rows:
         row = left.pop(0)
         while left and len(row) + 1 + len(left[0]) <= width:
             row += " " + left.pop(0)
-        found.append(row)
-    found = [row if len(row) <= width else row[: width - 1] + "…" for row in found]
-    if left and found:
-        found[-1] = found[-1][: width - 2].rstrip() + " …"
-    return found
+        lines.append(row)
+    lines = [row if len(row) <= width else row[: width - 1] + "…" for row in lines]
+    if left and lines:
+        lines[-1] = lines[-1][: width - 2].rstrip() + " …"
+    return lines

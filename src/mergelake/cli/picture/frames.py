@@ -1,7 +1,7 @@
 """The frames over time: active parts, bytes written, merges by level, parts by block number. Pure.
 
-Each takes the sheet, the time axis and its top, and gives its SVG and its height. Dashes mean "on a node's disk
-only" wherever they go with `PURPLE`.
+Each function takes the sheet, the time axis and the frame's top, and returns its SVG and its height. Dashes in
+`PURPLE` mean "on a node's disk only".
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _BAR, _LANE, _CAP = 15, 21, 5
 
 
 def active(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:
-    """How many parts a reader opens."""
+    """The number of active parts over time."""
     counts = active_parts(sheet.lives)
     if not counts:
         return text(MARGIN, y + 30, "Nothing has been inserted yet.", px=HEAD), 48
     if time.moment:
-        told = f"{plural(counts[-1][1], 'part')}, {size(amplification(sheet.lives)[1])}, inserted in one commit."
-        return text(MARGIN, y + 30, told, px=HEAD), 48
+        sentence = f"{plural(counts[-1][1], 'part')}, {size(amplification(sheet.lives)[1])}, inserted in one commit."
+        return text(MARGIN, y + 30, sentence, px=HEAD), 48
     top, bottom = y + 46, y + 46 + 110
     most = max(count for _, count in counts)
     axis = Axis.to_tick(most, bottom, top, 4, least=1)
@@ -64,7 +64,7 @@ def active(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:
 
 
 def bytes_written(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:
-    """Running sums: what was inserted, what was written in all, what was merged on a node's disk."""
+    """Running sums of the bytes inserted, of all bytes written, and of those merged on a node's disk."""
     inserted, written = amplification(sheet.lives)
     if not inserted or time.moment:
         return "", 0
@@ -74,8 +74,8 @@ def bytes_written(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:
         ("inserted", BLUE, "9 4", running((each.born_ms, each.bytes) for each in sheet.lives if not each.merged)),
     ]
     if kept:
-        made = running((each.began_ms, each.bytes) for each in kept)
-        curves.append(("merged on the node's disk", PURPLE, DASHES, made))
+        on_disk = running((each.began_ms, each.bytes) for each in kept)
+        curves.append(("merged on the node's disk", PURPLE, DASHES, on_disk))
     most = max(points[-1][1] for *_, points in curves)
     factor, unit = unit_of(most, BYTES)
     top, bottom = y + 46, y + 46 + 150
@@ -94,7 +94,7 @@ def bytes_written(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:
 
 
 def merges(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:
-    """A bar each, from its beginning to where its bytes stay; those of a level share lanes."""
+    """A bar for each merge, from its beginning until its bytes have their final place, in lanes for each level."""
     if not sheet.lives:
         return "", 0
     if not sheet.merges:
@@ -111,43 +111,43 @@ def merges(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:
     at = top = y + 66
     for level in sorted({merge.level for merge in sheet.merges}):
         chosen = [merge for merge in sheet.merges if merge.level == level]
-        spans = [(time.x(merge.began_ms), time.x(merge.ended_ms), _said(merge)) for merge in chosen]
-        ends = [max(right + _CAP, _label_at(x, right, told) + text_width(told, SMALL)) for x, right, told in spans]
+        spans = [(time.x(merge.began_ms), time.x(merge.ended_ms), _label(merge)) for merge in chosen]
+        ends = [max(right + _CAP, _label_at(x, right, label) + text_width(label, SMALL)) for x, right, label in spans]
         placed = lanes([(x, end) for (x, _, _), end in zip(spans, ends, strict=True)])
         out.append(text(LEFT - 10, at + 14, f"level {level}", px=SMALL, style="quiet", anchor="end"))
-        for merge, (x, right, told), lane in zip(chosen, spans, placed, strict=True):
-            out.append(_merge_bar(merge, (x, at + 3 + _LANE * lane, right - x, _BAR), told))
+        for merge, (x, right, label), lane in zip(chosen, spans, placed, strict=True):
+            out.append(_merge_bar(merge, (x, at + 3 + _LANE * lane, right - x, _BAR), label))
         at += _LANE * (max(placed) + 1) + 6
         out.append(line(f"M{LEFT} {at - 1.5:.1f}H{RIGHT}", "grid"))
     return _grid(time, top, at) + "".join(out) + _seconds(time, at), at - y + 30
 
 
-def _merge_bar(merge: MergeLife, box: tuple[float, float, float, float], told: str) -> str:
+def _merge_bar(merge: MergeLife, box: tuple[float, float, float, float], label: str) -> str:
     x, y, width, height = box
     tip = f"{_what(merge)}, blocks {merge.min_block} to {merge.max_block}: {merge.outcome.value}"
     colour, dashes = (PURPLE, DASHES) if merge.volatile else (VERMILLION, SOLID)
     drawn = bar(box, colour, tint=0.2, dashes=dashes, tip=tip)
     if merge.volatile and merge.outcome is MergeFate.BUCKET:
         drawn += bar((x + width, y, _CAP, height), VERMILLION, tip=tip)
-    return drawn + text(_label_at(x, x + width, told), y + 11.5, told, px=SMALL)
+    return drawn + text(_label_at(x, x + width, label), y + 11.5, label, px=SMALL)
 
 
-def _label_at(x: float, right: float, told: str) -> float:
-    """Within its bar, or right of it."""
-    return x + 5 if text_width(told, SMALL) + 8 <= right - x else right + _CAP + 5
+def _label_at(x: float, right: float, label: str) -> float:
+    """The x of a bar's label: within the bar if it fits, else right of it."""
+    return x + 5 if text_width(label, SMALL) + 8 <= right - x else right + _CAP + 5
 
 
 def _what(merge: MergeLife) -> str:
     return f"{plural(merge.sources, 'part')}, {plural(merge.rows, 'row')}, {size(merge.bytes)}"
 
 
-def _said(merge: MergeLife) -> str:
-    told = f"{plural(merge.sources, 'part')}, {size(merge.bytes)}"
-    return f"{told}, given up" if merge.outcome is MergeFate.GIVEN_UP else told
+def _label(merge: MergeLife) -> str:
+    label = f"{plural(merge.sources, 'part')}, {size(merge.bytes)}"
+    return f"{label}, given up" if merge.outcome is MergeFate.GIVEN_UP else label
 
 
 def blocks(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:
-    """A bar each, as tall as the block numbers that it covers; what was made on a disk lies over its sources."""
+    """A bar for each part, as tall as the block numbers that it covers; merges on a disk lie over their sources."""
     if not any(life.died_ms or life.merged for life in sheet.lives) and not sheet.merges:
         return "", 0
     blocks = max(life.max_block for life in sheet.lives)
@@ -176,9 +176,9 @@ def blocks(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:
         tip = f"{life.name}: level {life.level}, {plural(life.rows, 'row')}, {size(life.bytes)}"
         colour, tint, edge = (VERMILLION, 0.3, SOLID) if life.merged else (BLUE, 0.6, "")
         out.append(bar(box, colour, tint=tint, dashes=edge, tip=tip))
-        told = f"level {life.level}, {plural(life.rows, 'row')}"
-        if life.merged and box[2] > text_width(told, SMALL) + 8 and box[3] >= 16:
-            out.append(text(x + 5, box[1] + 12, told, px=SMALL))
+        label = f"level {life.level}, {plural(life.rows, 'row')}"
+        if life.merged and box[2] > text_width(label, SMALL) + 8 and box[3] >= 16:
+            out.append(text(x + 5, box[1] + 12, label, px=SMALL))
     for merge in sheet.merges:
         if merge.volatile:
             x = time.x(merge.began_ms)
@@ -191,11 +191,11 @@ def blocks(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:
 
 
 def _frame(time: TimeAxis, axis: Axis, labels: Iterable[tuple[float, str]]) -> str:
-    """Grid and axes of a frame over time; `axis` goes up."""
+    """Grid and axes of a frame over time; `axis` is the vertical one."""
     out = [_grid(time, axis.last, axis.first)]
-    for value, told in labels:
+    for value, label in labels:
         out.append(line(f"M{LEFT} {axis.at(value):.1f}H{RIGHT}", "grid"))
-        out.append(text(LEFT - 10, axis.at(value) + 4, told, px=SMALL, style="quiet", anchor="end"))
+        out.append(text(LEFT - 10, axis.at(value) + 4, label, px=SMALL, style="quiet", anchor="end"))
     return "".join(out) + _seconds(time, axis.first)
 
 
@@ -207,13 +207,13 @@ def _seconds(time: TimeAxis, y: float) -> str:
     """The time axis below a frame."""
     out = [line(f"M{LEFT} {y:.1f}H{RIGHT}")]
     for tick in time.axis.ticks:
-        told = f"{number(tick)} {time.unit}"
-        out.append(text(time.axis.at(tick), y + 16, told, px=SMALL, style="quiet", anchor="middle"))
+        label = f"{number(tick)} {time.unit}"
+        out.append(text(time.axis.at(tick), y + 16, label, px=SMALL, style="quiet", anchor="middle"))
     return "".join(out)
 
 
 def _notes(notes: Sequence[tuple[float, str, str, str]], top: float, bottom: float) -> str:
-    """Words right of a frame, each led to from its height on the edge: (height, words, colour, dashes)."""
+    """Words right of a frame, each joined by a line to its height on the edge: (height, words, colour, dashes)."""
     places = apart([note[0] for note in notes], 16, top, bottom)
     out = []
     for (y, words, colour, dashes), at in zip(notes, places, strict=True):

@@ -2,8 +2,8 @@
 
 From top to bottom: what it is; the main figures; then four frames over the *same* time axis (active parts; bytes
 written; merges, a bar each, by level; the parts of the bucket by block number); then the queries, with the times of
-mergelake and of ClickHouse on one axis. A frame without anything to show is left out, or is a sentence. What a thing
-is called stands beside it; dashes mean "on a node's disk only", in each frame.
+mergelake and of ClickHouse on one axis. A frame without anything to show is left out, or is a sentence. Labels stand
+beside what they name; dashes mean "on a node's disk only" in each frame.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _head(sheet: Sheet, _: TimeAxis, y: float) -> tuple[str, float]:
     out.append(text(MARGIN + text_width("mergelake", 28, "bold") + 4, y + 44, sheet.title, px=HEAD, style="quiet"))
     if sheet.answers:
         mark = "✓" if all(answer.same for answer in sheet.answers) else "✗"
-        told = f"{mark} {same_answers(sheet.answers)}"
-        out.append(text(MARGIN, y + 72, told, px=HEAD, style="bold"))
+        verdict = f"{mark} {same_answers(sheet.answers)}"
+        out.append(text(MARGIN, y + 72, verdict, px=HEAD, style="bold"))
     return "".join(out), 84 if sheet.answers else 60
 
 
@@ -70,7 +70,7 @@ def _tiles(sheet: Sheet, _: TimeAxis, y: float) -> tuple[str, float]:
 
 
 def _phases(sheet: Sheet, time: TimeAxis, y: float) -> tuple[str, float]:
-    """What was going on, above the frames. A name that does not fit is left out; the last one stands beside."""
+    """The phases, above the frames. A name that does not fit is left out, but the last one is put beside its phase."""
     if not sheet.phases:
         return "", 0
     out = [line(f"M{MARGIN} {y + 4:.1f}H{WIDTH - MARGIN}", "grid")]

@@ -58,7 +58,7 @@ class MergeLife:
     ended_ms: int | None
     """None: not settled yet."""
     volatile: bool
-    """Whether a node meant to make it on its disk."""
+    """Whether it was a volatile part, to be built on a node's disk."""
     outcome: MergeFate
 
 
@@ -112,8 +112,8 @@ def merge_lives(lives: Sequence[PartLife], entries: Iterable[Entry]) -> list[Mer
                         direct.append(_life(parts[part.id], len(replaced), began, at, MergeFate.BUCKET))
                 case _:
                     pass
-    found = [_volatile(each, parts, intended) for each in intended.values()]
-    return sorted([*direct, *(each for each in found if each)], key=lambda merge: merge.began_ms)
+    volatile = [_volatile(each, parts, intended) for each in intended.values()]
+    return sorted([*direct, *(each for each in volatile if each)], key=lambda merge: merge.began_ms)
 
 
 def active_parts(lives: Iterable[PartLife]) -> list[tuple[int, int]]:
@@ -127,7 +127,7 @@ def active_parts(lives: Iterable[PartLife]) -> list[tuple[int, int]]:
 
 
 def running(steps: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(time, sum of all until then), in order of time, each time once."""
+    """(time, sum of all changes until then), in order of time, each time once."""
     at_once: Counter[int] = Counter()
     for at, more in steps:
         at_once[at] += more
@@ -151,8 +151,8 @@ class _Intended:
 
 
 def _give_up(intended: dict[str, _Intended], ids: set[str], at_ms: int) -> None:
-    """These merges go, and what was built on them; their own sources wait again."""
-    for volatile_id, merge in intended.items():  # sources stand before what is built on them
+    """Mark these merges, and those built on them, as given up; their own sources are waiting again."""
+    for volatile_id, merge in intended.items():  # sources come before the merges that are built on them
         if merge.outcome in (MergeFate.WAITING, MergeFate.DISK) and not ids.isdisjoint((volatile_id, *merge.sources)):
             merge.settle(at_ms, MergeFate.GIVEN_UP)
             ids.add(volatile_id)

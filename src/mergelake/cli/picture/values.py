@@ -1,4 +1,4 @@
-"""What a picture is drawn from. Pure."""
+"""The values that a picture is drawn from. Pure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class QueryAnswer:
-    """A query that was asked twice."""
+    """A query that was run by mergelake and by ClickHouse."""
 
     title: str
     query: str
     rows: int
-    """Of the answer."""
+    """Number of rows of the answer."""
     seconds: float
     clickhouse_seconds: float
     same: bool
@@ -36,18 +36,18 @@ class QueryAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """All that is drawn."""
+    """Everything that a picture shows."""
 
     title: str
     """What was done, in a few words; the product's name stands before it."""
     tiles: Sequence[tuple[str, str]] = ()
-    """The main figures: each with what it is, at most five."""
+    """The main figures, each with its description; at most five."""
     phases: Sequence[Phase] = ()
     lives: Sequence[PartLife] = ()
     merges: Sequence[MergeLife] = ()
     answers: Sequence[QueryAnswer] = ()
     answers_note: str = ""
-    """How the times were taken."""
+    """How the times were measured."""
     source: str = ""
     """What was measured, where, with which versions."""
 
@@ -65,7 +65,7 @@ def same_answers(answers: Sequence[QueryAnswer]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
-    """The one that all frames share."""
+    """The time axis that all frames share."""
 
     start_ms: int
     end_ms: int
@@ -86,7 +86,7 @@ class TimeAxis:
 
     @property
     def moment(self) -> bool:
-        """Whether all was at once: there is nothing to draw over time."""
+        """Whether everything happened at one moment, so that there is nothing to draw over time."""
         return self.start_ms == self.end_ms
 
     def x(self, at_ms: int | None) -> float:
