@@ -57,10 +57,10 @@ def _either(a: t.Int | t.Float, b: t.Int | t.Float) -> tuple[bool, bool]:
 
 
 def _numbers(name: str, args: tuple[Operand, ...]) -> tuple[t.Int | t.Float, ...]:
-    found = tuple(as_int(arg.type) for arg in args)
-    if any(number is None for number in found):
+    numbers = tuple(as_int(arg.type) for arg in args)
+    if any(number is None for number in numbers):
         raise illegal(name, *(arg.type for arg in args))
-    return tuple(number for number in found if number is not None)
+    return tuple(number for number in numbers if number is not None)
 
 
 def _additive(name: str, args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
@@ -85,8 +85,8 @@ def _wrapping(ufunc: np.ufunc, result: t.Int | t.Float) -> Kernel:
 
     def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         with np.errstate(all="ignore"):
-            found: npt.NDArray[Any] = ufunc(x, y, dtype=dtype, casting="unsafe")
-            return found
+            values: npt.NDArray[Any] = ufunc(x, y, dtype=dtype, casting="unsafe")
+            return values
 
     return kernel
 

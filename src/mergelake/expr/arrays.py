@@ -157,8 +157,8 @@ def _map_element(whole: BoundNode, kind: t.Map, key: BoundNode) -> Resolved:
         lists = ctx.eval(whole).broadcast(ctx.rows).data
         offsets = offsets_of(lists)
         keys, values = lists.values.field(0), lists.values.field(1)
-        found = from_arrow(keys, kind.key).decoded()
-        hits = np.flatnonzero(find(found.data) >= 0) if find is not None else np.zeros(0, np.int64)
+        decoded_keys = from_arrow(keys, kind.key).decoded()
+        hits = np.flatnonzero(find(decoded_keys.data) >= 0) if find is not None else np.zeros(0, np.int64)
         first = np.searchsorted(hits, offsets[:-1])
         padded = np.append(hits, np.iinfo(np.int64).max)
         at = padded[first]
@@ -197,10 +197,10 @@ def _has_several(name: str, join: str) -> None:
             raise illegal(name, lists.type, members.type)
         if not isinstance(members, BoundLiteral):
             raise error("NOT_IMPLEMENTED", f"The array that {name} looks for must be constant")
-        found = [environment.call("has", (lists, BoundLiteral(value, kind.inner))) for value in members.value]
-        if not found:
+        has_calls = [environment.call("has", (lists, BoundLiteral(value, kind.inner))) for value in members.value]
+        if not has_calls:
             return Resolved(t.UINT8, node=BoundLiteral(int(join == "and"), t.UINT8))
-        return Resolved(t.UINT8, node=found[0] if len(found) == 1 else environment.call(join, tuple(found)))
+        return Resolved(t.UINT8, node=has_calls[0] if len(has_calls) == 1 else environment.call(join, tuple(has_calls)))
 
 
 _has_several("hasAny", "or")

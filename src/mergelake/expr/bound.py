@@ -66,10 +66,10 @@ def walk(node: BoundNode) -> Iterator[BoundNode]:
     """`node` and all below it, parents first."""
     waiting = [node]
     while waiting:
-        found = waiting.pop()
-        yield found
-        if isinstance(found, BoundCall):
-            waiting += reversed(found.args)
+        current = waiting.pop()
+        yield current
+        if isinstance(current, BoundCall):
+            waiting += reversed(current.args)
 
 
 def columns_of(node: BoundNode) -> tuple[str, ...]:

@@ -52,12 +52,12 @@ def _cast(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resol
                     f"Cast to Nullable({target}) or give a value with ifNull()",
                 )
             keep = np.flatnonzero(vec.valid)
-            few = kernel(vec.filter(keep).data)
+            converted = kernel(vec.filter(keep).data)
             if len(keep) == 0:
                 return _all_null(target_plain, vec.rows)
             back = np.zeros(vec.rows, np.int64)
             back[keep] = np.arange(len(keep))
-            return Vec(Vec(few).filter(back).data, vec.valid)
+            return Vec(Vec(converted).filter(back).data, vec.valid)
         return Vec(kernel(vec.data), vec.valid, vec.codes)
 
     return Resolved(target, run=run, can_raise=raising or strict, cost=20, args=args)

@@ -31,8 +31,8 @@ _FIRST_DATE32, _LAST_DATE32 = -719528, 2932896  # 0000-01-01 and 9999-12-31
 
 def number_dtype(kind: t.DataType) -> np.dtype[Any]:
     """The numpy dtype of the stored number of a plain type up to 64 bits."""
-    found: np.dtype[Any] = np.dtype(storage_type(kind).to_pandas_dtype())
-    return found
+    dtype: np.dtype[Any] = np.dtype(storage_type(kind).to_pandas_dtype())
+    return dtype
 
 
 def can_raise(source: t.DataType, target: t.DataType) -> bool:
@@ -48,10 +48,10 @@ def can_raise(source: t.DataType, target: t.DataType) -> bool:
 
 def kernel(source: t.DataType, target: t.DataType) -> Kernel:
     """The conversion of plain data between plain types. Raises CANNOT_CONVERT_TYPE where there is none."""
-    found = _kernel(source, target)
-    if found is None:
+    conversion = _kernel(source, target)
+    if conversion is None:
         raise error("CANNOT_CONVERT_TYPE", f"Conversion from {source} to {target} is not supported")
-    return found
+    return conversion
 
 
 def _same(data: Data) -> Data:

@@ -154,9 +154,9 @@ def _int_float(name: str, ints: npt.NDArray[Any], floats: npt.NDArray[Any]) -> n
     as_int = np.where(inside, whole, 0).astype(ints.dtype)
     order = np.where(ints < as_int, -1, np.where(ints > as_int, 1, np.where(floats > whole, -1, 0)))
     order = np.where(inside, order, np.where(floats < low, 1, -1))
-    found = np.asarray(_OPERATORS[name][0](order, 0))
+    flags = np.asarray(_OPERATORS[name][0](order, 0))
     is_nan = np.isnan(floats)
-    return np.where(is_nan, name == "notEquals", found)
+    return np.where(is_nan, name == "notEquals", flags)
 
 
 def _texts(arrow: Callable[..., Any], a: t.DataType, b: t.DataType) -> Kernel:
@@ -181,8 +181,8 @@ def strip_zeros(data: pa.Array) -> pa.Array:
     if pa.types.is_fixed_size_binary(data.type):
         width = data.type.byte_width
         raw = np.frombuffer(data.buffers()[1] or b"", f"S{width}", count=len(data), offset=data.offset * width)
-        found = pa.array(raw.tolist(), pa.binary())
-        return found if not data.null_count else pc.if_else(data.is_valid(), found, pa.scalar(None, pa.binary()))
+        stripped = pa.array(raw.tolist(), pa.binary())
+        return stripped if not data.null_count else pc.if_else(data.is_valid(), stripped, pa.scalar(None, pa.binary()))
     encoded = data.dictionary_encode()
     values = [None if value is None else value.rstrip(b"\0") for value in encoded.dictionary.to_pylist()]
     return pa.array(values, pa.binary()).take(encoded.indices)
@@ -270,7 +270,7 @@ def _tuples(name: str, left: Operand, right: Operand, environment: BindingEnviro
         each = tuple(call(name, pair) for pair in pairs)
         return each[0] if count == 1 else call("and" if name == "equals" else "or", each)
     strict = "less" if name.startswith("less") else "greater"
-    found = call(name, pairs[-1])
+    condition = call(name, pairs[-1])
     for pair in reversed(pairs[:-1]):
-        found = call("or", (call(strict, pair), call("and", (call("equals", pair), found))))
-    return found
+        condition = call("or", (call(strict, pair), call("and", (call("equals", pair), condition))))
+    return condition

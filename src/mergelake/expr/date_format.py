@@ -268,13 +268,13 @@ def _format_date_time(args: tuple[Operand, ...], environment: BindingEnvironment
 
     def kernel(data: Numbers, *_: Any) -> pa.Array:
         times = apart(data)
-        made = [
+        blocks = [
             FormatPiece(np.frombuffer(piece, np.uint8)[None, :])
             if isinstance(piece, bytes)
             else SPECIFIERS[piece](times)
             for piece in pieces
         ]
-        return joined(made, len(data))
+        return joined(blocks, len(data))
 
     return Resolved(t.STRING, kernel, cost=20 + 16 * len(pieces))
 

@@ -39,16 +39,16 @@ def binary(name: str, args: tuple[Operand, ...]) -> Resolved:
     def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         x, y = x.astype(object), y.astype(object)
         if name == "multiply":
-            found = x * y
+            values = x * y
         elif name == "divide":
             if len(x) and bool((y == 0).any()):
                 raise error("ILLEGAL_DIVISION", "Division by zero")
             x = x * 10 ** (scale - a + b)
-            found = abs(x) // abs(y) * np.where((x < 0) != (y < 0), -1, 1)
+            values = abs(x) // abs(y) * np.where((x < 0) != (y < 0), -1, 1)
         else:
             x, y = x * 10 ** (scale - a), y * 10 ** (scale - b)
-            found = x + y if name == "plus" else x - y
-        return checked(found, result)
+            values = x + y if name == "plus" else x - y
+        return checked(values, result)
 
     return Resolved(result, kernel, can_raise=True, cost=50)
 
@@ -78,5 +78,5 @@ def _as_floats(name: str, left: t.DataType, right: t.DataType) -> Resolved:
 
 def to_float(data: npt.NDArray[Any], kind: t.DataType) -> npt.NDArray[np.float64]:
     """Float64 of a number; a Decimal is divided by its scale."""
-    found = data.astype(np.float64)
-    return found / 10.0 ** scale_of(kind) if isinstance(kind, t.Decimal) else found
+    floats = data.astype(np.float64)
+    return floats / 10.0 ** scale_of(kind) if isinstance(kind, t.Decimal) else floats

@@ -73,12 +73,12 @@ class EvaluationContext:
 
     def mask(self, node: BoundNode) -> npt.NDArray[np.bool_]:
         """Where the condition `node` holds, one flag a row; NULL does not hold."""
-        found = self.eval(node)
-        flags = truth(found.data)
-        if found.valid is not None:
-            flags = flags & found.valid
-        if found.codes is not None:
-            return flags[found.codes]
+        vec = self.eval(node)
+        flags = truth(vec.data)
+        if vec.valid is not None:
+            flags = flags & vec.valid
+        if vec.codes is not None:
+            return flags[vec.codes]
         return flags if len(flags) == self.rows else np.broadcast_to(flags, (self.rows,))
 
 

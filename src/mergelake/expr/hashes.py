@@ -100,8 +100,8 @@ def _hash_bytes(kind: t.DataType, *, city: bool) -> Kernel:
 def _city64(raw: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:
     from mergelake.jit.city_hash import city64_rows
 
-    found: Hashes = city64_rows(raw.ctypes.data, offsets)
-    return found
+    hashes: Hashes = city64_rows(raw.ctypes.data, offsets)
+    return hashes
 
 
 def _sip64(raw: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:
@@ -138,10 +138,10 @@ def _any_hash(name: str, one: Callable[[t.DataType], Kernel], combine: Callable[
         kernels = [one(arg.type) for arg in args]
 
         def kernel(*data: Data) -> Hashes:
-            found = kernels[0](data[0])
+            combined = kernels[0](data[0])
             for compute, each in zip(kernels[1:], data[1:], strict=True):
-                found = combine(found, compute(each))
-            return np.asarray(found)
+                combined = combine(combined, compute(each))
+            return np.asarray(combined)
 
         return Resolved(_U64, kernel, cost=20)
 

@@ -82,15 +82,15 @@ def _result(
 ) -> Vec:
     """Rows that nothing decided are the opposite of `decides`, or NULL where an argument was."""
     if positions is None:
-        found = ~undecided if decides else undecided
-        return Vec(found, None if unknown is None else ~(unknown & undecided))
-    found = np.full(rows, decides)
-    found[positions[undecided]] = not decides
+        flags = ~undecided if decides else undecided
+        return Vec(flags, None if unknown is None else ~(unknown & undecided))
+    flags = np.full(rows, decides)
+    flags[positions[undecided]] = not decides
     if unknown is None:
-        return Vec(found)
+        return Vec(flags)
     valid = np.ones(rows, np.bool_)
     valid[positions[undecided & unknown]] = False
-    return Vec(found, valid)
+    return Vec(flags, valid)
 
 
 def _flags(ctx: EvaluationContext, node: BoundNode) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_] | None]:

@@ -63,8 +63,8 @@ def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
         low, high = (-(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1) if kind.signed else (0, (1 << kind.bits) - 1)
         return int(value) if low <= value <= high else None
     if isinstance(kind, t.Float) and isinstance(plain, (t.Int, t.Bool, t.Float)):
-        found = float(np.float32(value)) if kind.bits == 32 else float(value)
-        return found if found == value or value != value else None
+        number = float(np.float32(value)) if kind.bits == 32 else float(value)
+        return number if number == value or value != value else None
     # Of a time its day counts, of a finer one what the coarser type keeps of it.
     exact = not (isinstance(plain, t.DateTime) and isinstance(kind, (t.Date, t.Date32)))
     exact = exact and not (isinstance(plain, t.DateTime64) and isinstance(kind, t.DateTime64))
@@ -74,16 +74,16 @@ def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
 def _cast_member(value: Any, plain: t.DataType, kind: t.DataType, *, exact: bool) -> Any:
     """`value` cast to `kind`; None if it cannot be, or if casting it back gives another (where `exact`)."""
     try:
-        there = casts.kernel(plain, kind)(constant_vec(value, plain).data)
-        back = casts.kernel(kind, plain)(there) if exact else None
+        converted = casts.kernel(plain, kind)(constant_vec(value, plain).data)
+        back = casts.kernel(kind, plain)(converted) if exact else None
     except UnsupportedError:
         raise
     except MergelakeError as failure:
         if failure.name == "CANNOT_CONVERT_TYPE":
             raise error("TYPE_MISMATCH", f"Type mismatch in IN: cannot look for {plain} among {kind}") from failure
         return None
-    found = storage_value(Vec(there), kind)
-    return found if back is None or storage_value(Vec(back), plain) == value else None
+    member = storage_value(Vec(converted), kind)
+    return member if back is None or storage_value(Vec(back), plain) == value else None
 
 
 def _as_text(value: Any, plain: t.DataType, kind: t.DataType) -> bytes | None:
@@ -153,8 +153,8 @@ def _membership(name: str, *, negate: bool) -> None:
 
         def run(ctx: EvaluationContext) -> Vec:
             vec = ctx.eval(left)
-            found = lookup(vec.data)
-            return Vec(~found if negate else found, vec.valid, vec.codes)
+            flags = lookup(vec.data)
+            return Vec(~flags if negate else flags, vec.valid, vec.codes)
 
         return Resolved(result, run=run, cost=4, args=(left, folded))
 
@@ -183,13 +183,13 @@ def contains(values: list[Any], kind: t.DataType) -> Callable[[Data], npt.NDArra
     if len(values) <= 4:
         fixed = [dtype.type(value) for value in values]
 
-        def few(data: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-            found = np.asarray(data == fixed[0])
+        def equals_any(data: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+            flags = np.asarray(data == fixed[0])
             for value in fixed[1:]:
-                found |= data == value
-            return found
+                flags |= data == value
+            return flags
 
-        return few
+        return equals_any
     members_array = np.array(values, dtype)
     return lambda data: np.isin(data, members_array)
 
@@ -228,7 +228,7 @@ def _tuples(
     def run(ctx: EvaluationContext) -> Vec:
         if not rows:
             return Vec(np.full(1, negate))
-        found = np.zeros(ctx.rows, np.int64)
+        row_codes = np.zeros(ctx.rows, np.int64)
         good = np.ones(ctx.rows, np.bool_)
         for column, (lookup, count) in zip(columns, lookups, strict=True):
             vec = ctx.eval(column)
@@ -236,8 +236,8 @@ def _tuples(
             at = at if vec.valid is None else np.where(vec.valid, at, -1)
             at = at if vec.codes is None else at[vec.codes]
             good &= at >= 0
-            found = found * count + at
-        hit = good & np.isin(found, codes)
+            row_codes = row_codes * count + at
+        hit = good & np.isin(row_codes, codes)
         return Vec(~hit if negate else hit)
 
     return run

@@ -118,8 +118,8 @@ class _Parser(TokenReader):
             raise self._unexpected(f"'{what}'")
 
     def _unexpected(self, wanted: str) -> Exception:
-        found = self.peek().text or "the end"
-        return error("SYNTAX_ERROR", f"Expected {wanted} but found {found} in the expression '{self.text}'")
+        token_text = self.peek().text or "the end"
+        return error("SYNTAX_ERROR", f"Expected {wanted} but found {token_text} in the expression '{self.text}'")
 
     def finish(self) -> None:
         if self.peek().kind != "end":

@@ -127,13 +127,13 @@ def _add(entry: Function, aliases: tuple[str, ...], any_case: bool) -> None:
 
 def find_function(name: str) -> Function:
     """The entry called `name` or an alias of it. Raises UNKNOWN_FUNCTION with the nearest names."""
-    found = FUNCTIONS.get(name) or FUNCTIONS.get(_ANY_CASE.get(name.lower(), ""))
-    if found is None:
+    entry = FUNCTIONS.get(name) or FUNCTIONS.get(_ANY_CASE.get(name.lower(), ""))
+    if entry is None:
         near = difflib.get_close_matches(name, list(FUNCTIONS), n=2)
         hint = "mergelake does not know every ClickHouse function"
         hint += f"; maybe you meant: {', '.join(near)}" if near else ""
         raise error("UNKNOWN_FUNCTION", f"Unknown function {name}", hint)
-    return found
+    return entry
 
 
 def known_functions() -> tuple[str, ...]:

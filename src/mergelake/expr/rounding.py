@@ -78,8 +78,8 @@ def _of_floats(ufunc: np.ufunc, digits: int, kind: t.Float) -> Kernel:
         with np.errstate(all="ignore"):
             if digits == 0:
                 return np.asarray(ufunc(data))
-            found = ufunc(data * scale) / scale if digits > 0 else ufunc(data / scale) * scale
-            return np.asarray(found, dtype)
+            rounded = ufunc(data * scale) / scale if digits > 0 else ufunc(data / scale) * scale
+            return np.asarray(rounded, dtype)
 
     return kernel
 

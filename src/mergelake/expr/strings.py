@@ -176,8 +176,8 @@ def _affix(name: str, compute: Callable[..., Any]) -> None:
             texts, affixes = _broadcast(x_binary(x), y_binary(y))
             size = lengths(affixes)
             begin = np.zeros(len(texts), np.int64) if start else np.maximum(lengths(texts) - size, 0)
-            found = slices(texts, begin, np.minimum(size, lengths(texts)))
-            return mask_array(pc.equal(found, affixes))
+            edges = slices(texts, begin, np.minimum(size, lengths(texts)))
+            return mask_array(pc.equal(edges, affixes))
 
         return Resolved(t.UINT8, kernel, cost=30)
 
@@ -296,8 +296,8 @@ def _substring(args: tuple[Operand, ...], environment: BindingEnvironment) -> Re
         # A negative length leaves that many bytes off the end.
         end = size if count is None else np.where(wanted >= 0, begin + wanted, size + wanted)
         begin_inside = np.clip(begin, 0, size)
-        found = np.clip(np.minimum(end, size) - begin_inside, 0, None)
-        return slices(texts, begin_inside, np.where(first == 0, 0, found))
+        size_inside = np.clip(np.minimum(end, size) - begin_inside, 0, None)
+        return slices(texts, begin_inside, np.where(first == 0, 0, size_inside))
 
     return Resolved(t.STRING, kernel, can_raise=zero, cost=20)
 
@@ -358,8 +358,8 @@ def _trim(name: str, compute: Callable[..., Any], alias: str) -> None:
         binary = as_binary(args[0].type)
 
         def kernel(x: Data) -> pa.Array:
-            found = compute(as_text(binary(x)), characters=" ")
-            return pa.Array.from_buffers(pa.binary(), len(found), found.buffers(), found.null_count, found.offset)
+            trimmed = compute(as_text(binary(x)), characters=" ")
+            return pa.Array.from_buffers(pa.binary(), len(trimmed), trimmed.buffers(), trimmed.null_count, trimmed.offset)
 
         return Resolved(t.STRING, kernel, cost=15)
 

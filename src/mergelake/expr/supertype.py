@@ -18,9 +18,9 @@ def common_type(types: list[t.DataType]) -> t.DataType:
     known: list[t.DataType] = [kind for kind in plain if not isinstance(kind, t.Nothing)]
     if not known:
         return t.Nullable(t.Nothing()) if types else t.Nothing()
-    found = known[0] if all(kind == known[0] for kind in known) else _mixed(known)
+    common = known[0] if all(kind == known[0] for kind in known) else _mixed(known)
     nullable = any(t.is_nullable(kind) for kind in types)
-    return t.Nullable(found) if nullable and not isinstance(found, (t.Array, t.Map)) else found
+    return t.Nullable(common) if nullable and not isinstance(common, (t.Array, t.Map)) else common
 
 
 def _mixed(types: list[t.DataType]) -> t.DataType:

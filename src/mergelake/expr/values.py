@@ -60,11 +60,11 @@ class Vec:
 
     def broadcast(self, rows: int) -> Vec:
         """The same column with exactly `rows` rows: a constant is repeated."""
-        found = self.decoded()
-        if found.rows == rows:
-            return found
+        column = self.decoded()
+        if column.rows == rows:
+            return column
         at = np.zeros(rows, np.int32)
-        return Vec(take(found.data, at), None if found.valid is None else found.valid[at])
+        return Vec(take(column.data, at), None if column.valid is None else column.valid[at])
 
     def filter(self, keep: npt.NDArray[np.int64]) -> Vec:
         """The rows at positions `keep`; a constant stays as it is, a dictionary too."""
@@ -136,10 +136,10 @@ def to_arrow(vec: Vec, data_type: t.DataType, rows: int) -> pa.Array:
     if isinstance(data_type, t.LowCardinality) and vec.codes is not None:
         values = data_to_arrow(vec.data, vec.valid, target.value_type)
         return pa.DictionaryArray.from_arrays(pa.array(vec.codes, pa.int32()), values)
-    found = vec.broadcast(rows)
+    column = vec.broadcast(rows)
     if isinstance(data_type, t.LowCardinality):
-        return data_to_arrow(found.data, found.valid, target.value_type).dictionary_encode().cast(target)
-    return data_to_arrow(found.data, found.valid, target)
+        return data_to_arrow(column.data, column.valid, target.value_type).dictionary_encode().cast(target)
+    return data_to_arrow(column.data, column.valid, target)
 
 
 def data_to_arrow(data: Data, valid: npt.NDArray[np.bool_] | None, target: pa.DataType) -> pa.Array:

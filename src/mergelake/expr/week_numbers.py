@@ -165,9 +165,9 @@ def _relative(name: str, step: int) -> None:
             seconds = local.start_of_day(wide) if isinstance(kind, DATES) else wide // scale
             if step == 1:
                 seconds = np.minimum(midnight_in_range(seconds) if isinstance(kind, t.Date) else seconds, 0xFFFFFFFF)
-            found = number(seconds)
+            counts = number(seconds)
             # Of a Date the minutes before 1970 UTC wrap around there.
-            return np.asarray(found if isinstance(kind, t.Date) else np.maximum(found, 0)).astype(np.uint32)
+            return np.asarray(counts if isinstance(kind, t.Date) else np.maximum(counts, 0)).astype(np.uint32)
 
         return Resolved(t.Int(32, False), kernel, cost=6)
 
