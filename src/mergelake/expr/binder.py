@@ -1,4 +1,4 @@
-"""From the tree as written to the typed tree: names looked up, types decided, constants folded."""
+"""Binding: the syntax tree becomes the typed tree; names are looked up, types decided, constants folded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NULL = t.Nullable(t.Nothing())
 def bind(
     node: SyntaxNode, columns: Mapping[str, t.DataType], now_ms: int | None = None, seed: Seed | None = None
 ) -> BoundNode:
-    """`node` over a block with these columns.
+    """`node` bound to a block with these columns.
 
     Raises UNKNOWN_IDENTIFIER, UNKNOWN_FUNCTION, ILLEGAL_TYPE_OF_ARGUMENT and what folding constants raises.
     """

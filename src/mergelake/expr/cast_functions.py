@@ -21,7 +21,7 @@ from mergelake.expr.values import Data, Vec, constant_vec, data_from_arrow
 
 
 def cast_node(node: BoundNode, target: t.DataType, environment: BindingEnvironment) -> BoundNode:
-    """`node` as `target`: itself if it is one already."""
+    """`node` cast to `target`; `node` itself if it already has that type."""
     if node.type == target:
         return node
     return environment.call("CAST", (node, BoundLiteral(str(target).encode(), t.STRING)))
@@ -143,7 +143,7 @@ def _tolerant(
     def run(ctx: EvaluationContext) -> Vec:
         vec = ctx.eval(arg)
         texts = vec.data
-        if isinstance(source, t.FixedString):  # padding is no part of a Decimal, and ends any other value
+        if isinstance(source, t.FixedString):  # padding makes a Decimal invalid, and ends other values
             texts = texts.cast(pa.binary()) if isinstance(target, t.Decimal) else casts.padded_text(texts, target)
         parsed, bad = try_read_text(texts, target)
         data = data_from_arrow(parsed, target)

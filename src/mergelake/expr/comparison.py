@@ -41,7 +41,7 @@ FLIPPED = {
     "greater": "less",
     "greaterOrEquals": "lessOrEquals",
 }
-"""The comparison that holds with both sides exchanged."""
+"""The equivalent comparison with both sides exchanged."""
 
 _TEXT = (t.String, t.FixedString)
 _NUMBER = (t.Int, t.Float, t.Bool)
@@ -145,7 +145,7 @@ def _objects(ufunc: np.ufunc, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.N
 
 
 def _int_float(name: str, ints: npt.NDArray[Any], floats: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Exact comparison of 64-bit integers with floats, which as floats would lose their low bits."""
+    """Exact comparison of 64-bit integers with floats: converted to floats, the integers would lose low bits."""
     ints, floats = np.broadcast_arrays(ints, floats.astype(np.float64))
     unsigned = ints.dtype.kind != "i"
     low, high = (0.0, 2.0**64) if unsigned else (-(2.0**63), 2.0**63)
@@ -161,7 +161,7 @@ def _int_float(name: str, ints: npt.NDArray[Any], floats: npt.NDArray[Any]) -> n
 
 def _texts(arrow: Callable[..., Any], a: t.DataType, b: t.DataType) -> Kernel:
     def prepared(data: pa.Array, kind: t.DataType) -> pa.Array:
-        # FixedString compares as if its padding were not there.
+        # FixedString is compared without its padding.
         return strip_zeros(data) if isinstance(kind, t.FixedString) else data
 
     if a == b and isinstance(a, t.FixedString):
@@ -206,7 +206,7 @@ def _dates(ufunc: np.ufunc, a: t.DataType, b: t.DataType) -> Kernel:
 
 
 def _date_with_time(ufunc: np.ufunc, a: t.DataType, b: t.DataType, common: t.DateTime) -> Kernel:
-    """A Date is compared by its midnight; one later than any DateTime counts as the last midnight that there is."""
+    """A Date is compared by its midnight; one beyond the range of DateTime by the last midnight in it."""
     midnight = casts.kernel(t.Date(), common)
 
     def seconds(data: npt.NDArray[Any], kind: t.DataType) -> npt.NDArray[Any]:
@@ -216,7 +216,7 @@ def _date_with_time(ufunc: np.ufunc, a: t.DataType, b: t.DataType, common: t.Dat
 
 
 def _halves(name: str) -> Kernel:
-    """128 bits as two halves of 64, the higher one first."""
+    """Compare 128-bit values as two halves of 64 bits, the higher one first."""
 
     def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         same_high = x["hi"] == y["hi"]
@@ -254,7 +254,7 @@ def _fits(data: npt.NDArray[Any], factor: int) -> bool:
 
 
 def _tuples(name: str, left: Operand, right: Operand, environment: BindingEnvironment) -> BoundNode:
-    """Tuples compare element by element, the first that differs decides."""
+    """Tuples are compared element by element; the first difference decides."""
     if not (isinstance(left.type, t.Tuple) and isinstance(right.type, t.Tuple)):
         raise illegal(name, left.type, right.type)
     count = len(left.type.elements)

@@ -22,7 +22,7 @@ _NULL = BoundLiteral(None, t.Nullable(t.Nothing()))
 
 
 def merge(mask: npt.NDArray[np.bool_], yes: Vec, no: Vec) -> Vec:
-    """Rows of `yes` where `mask` holds, else of `no`; each has a row for each of *its* rows, or is constant."""
+    """Rows of `yes` where `mask` holds, else of `no`; each holds only the rows taken from it, or is constant."""
     rows, hits = len(mask), int(np.count_nonzero(mask))
     yes, no = yes.broadcast(hits), no.broadcast(rows - hits)
     at = np.empty(rows, np.int64)

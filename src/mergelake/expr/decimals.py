@@ -62,7 +62,7 @@ def checked(data: npt.NDArray[Any], result: t.Decimal) -> npt.NDArray[Any]:
 
 
 def scale_of(kind: t.DataType) -> int:
-    """Digits after the point; an integer has none."""
+    """Digits after the decimal point; 0 for other types."""
     return kind.scale if isinstance(kind, t.Decimal) else 0
 
 
@@ -77,6 +77,6 @@ def _as_floats(name: str, left: t.DataType, right: t.DataType) -> Resolved:
 
 
 def to_float(data: npt.NDArray[Any], kind: t.DataType) -> npt.NDArray[np.float64]:
-    """Float64 of a number; a Decimal is divided by its scale."""
+    """Numbers as Float64; a Decimal is divided by 10^scale."""
     floats = data.astype(np.float64)
     return floats / 10.0 ** scale_of(kind) if isinstance(kind, t.Decimal) else floats

@@ -11,8 +11,8 @@ Array(T)               `size0`; `size1` and so on of inner arrays; those of   le
 Map                    `size0`, `keys`, `values`, `key_k`                     mapKeys(x), x['k']
 =====================  =====================================================  =========================
 
-Where a function says the same the subcolumn is that function, so a condition on one can be judged by a key of the
-other. Those of Variant, Dynamic and JSON are refused by name.
+A subcolumn that equals a function of the column is bound as that function, so a key of one form serves conditions
+on the other. Subcolumns of Variant, Dynamic and JSON are refused.
 
 Source: ClickHouse, `ISerialization::enumerateStreams` and `getName` of substreams.
 """
@@ -37,7 +37,7 @@ _ITEM = "item"
 
 
 def find_subcolumn(name: str, columns: Mapping[str, t.DataType], call: Bind) -> BoundNode | None:
-    """The subcolumn called `name` (`column.path`) of the column with the longest fitting name; None without one."""
+    """The subcolumn called `name` (`column.path`) of the column with the longest matching name, or None."""
     at = name.rfind(".")
     while at > 0:
         head = name[:at]
@@ -105,7 +105,7 @@ def _literal_of(text: str) -> BoundLiteral:
 
 
 def _of_elements(node: BoundNode, inner: t.DataType, path: str, call: Bind) -> BoundNode | None:
-    """A subcolumn that every element has: an array of them."""
+    """The subcolumn `path` of each element of an array, as an array."""
     deeper = re.fullmatch(r"size([1-9]\d{0,2})((?:\..*)?)", path)
     within = f"size{int(deeper.group(1)) - 1}{deeper.group(2)}" if deeper else path
     element_node = _of(BoundColumn(_ITEM, inner), within, call)

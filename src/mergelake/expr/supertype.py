@@ -1,7 +1,7 @@
-"""The least type that holds the values of several: what if(), coalesce() and array() return.
+"""The least type that holds the values of several types: the result of if() and coalesce(), the elements of array().
 
 Source: ClickHouse, `src/DataTypes/getLeastSupertype.cpp`. Where ClickHouse would make a Variant, NO_COMMON_TYPE
-is raised: no table can hold one here.
+is raised.
 """
 
 from __future__ import annotations
@@ -90,5 +90,5 @@ def _dates(types: list[t.DataType]) -> t.DataType:
     if precisions:
         return t.DateTime64(max(precisions), zone)
     if any(isinstance(kind, t.Date32) for kind in types):
-        return t.DateTime64(0)  # ClickHouse forgets the zone
+        return t.DateTime64(0)  # ClickHouse drops the time zone
     return t.DateTime(zone)

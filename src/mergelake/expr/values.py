@@ -1,4 +1,4 @@
-"""Columns while they are computed on: plain numpy or Arrow data with NULLs and dictionaries set apart.
+"""Columns during evaluation: plain numpy or Arrow data, with NULLs and dictionaries kept apart.
 
 A kernel sees only `Data`, whose shape depends on the type without its wrappers:
 
@@ -13,7 +13,7 @@ String, FixedString, Array, Map, Tuple         Arrow array in storage form
 =============================================  ==================================================
 
 A constant is data of length 1, so numpy's broadcasting applies it. A LowCardinality column is the data of its
-dictionary plus `codes`: what is computed on it is computed once per dictionary value.
+dictionary plus `codes`: functions of it are computed once per dictionary value.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _from_dictionary(array: pa.DictionaryArray, data_type: t.DataType) -> Vec:
 
 
 def data_from_arrow(array: pa.Array, plain: t.DataType) -> Data:
-    """The data of a storage-form array; what lies under NULLs is left as it is."""
+    """The data of a storage-form array; values under NULLs are left unchanged."""
     match plain:
         case t.UUID() | t.IPv6():
             return _fixed(array, 16).view(UUID_DATA if isinstance(plain, t.UUID) else _IPV6).ravel()
