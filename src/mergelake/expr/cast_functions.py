@@ -1,4 +1,4 @@
-"""CAST(x, 'T'), `x::T`, accurateCastOrNull and the toT, toTOrNull, toTOrZero, toTOrDefault functions."""
+"""CAST(x, 'T'), `x::T` and the toT, toTOrNull and toTOrZero functions."""
 
 from __future__ import annotations
 

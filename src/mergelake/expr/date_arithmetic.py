@@ -29,7 +29,7 @@ def is_date(kind: t.DataType) -> bool:
 
 
 def additive(name: str, args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
-    """The rule of plus and minus where a side is a date, a time or an interval."""
+    """The rule of plus and minus if either side is a date, a time or an interval."""
     left, right = args[0].type, args[1].type
     if name == "plus" and not isinstance(left, (*DATES, *TIMES)) and isinstance(right, (*DATES, *TIMES)):
         flipped = additive(name, (args[1], args[0]), environment)
@@ -66,7 +66,7 @@ def _add_number(name: str, kind: t.DataType) -> Resolved:
 
 
 def scaled_interval(args: tuple[Operand, ...]) -> Resolved:
-    """The rule of multiply where a side is an interval."""
+    """The rule of multiply if either side is an interval."""
     interval = next(arg.type for arg in args if isinstance(arg.type, t.Interval))
     return Resolved(interval, lambda x, y: x.astype(np.int64) * y.astype(np.int64))
 

@@ -1,7 +1,7 @@
 """Decimal arithmetic: scaled integers, checked for overflow of the stored integer.
 
-Widths and scales follow ClickHouse, `src/DataTypes/DataTypesDecimal.h`: the wider of both (an integer counts
-as narrow), scales are aligned for sums, added for products, and a quotient keeps the left scale.
+Widths and scales follow ClickHouse, `src/DataTypes/DataTypesDecimal.h`: the result is as wide as the wider
+Decimal (integers do not count); scales are aligned for sums, added for products, and a quotient keeps the left scale.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def _on_valid_rows(kernel: Kernel, vecs: list[Vec], valid: npt.NDArray[np.bool_]
 
 
 def empty_like(data: Data, rows: int) -> Data:
-    """`rows` default values shaped like `data`."""
+    """`rows` zeros of the dtype of `data`, or NULLs of its Arrow type."""
     if isinstance(data, np.ndarray):
         return np.zeros(rows, data.dtype)
     return pa.nulls(rows, data.type)

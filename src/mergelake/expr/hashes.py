@@ -27,7 +27,7 @@ _MUL = np.uint64(0x9DDFEA08EB382D69)
 
 
 def _bits(data: npt.NDArray[Any]) -> Hashes:
-    """The stored bits of each number as UInt64, not extended by sign."""
+    """The stored bits of each number as UInt64, without sign extension."""
     if data.dtype == np.bool_:
         data = data.view(np.uint8)
     return np.ascontiguousarray(data).view(f"u{data.dtype.itemsize}").astype(np.uint64)

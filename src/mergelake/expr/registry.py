@@ -52,7 +52,7 @@ class Resolved:
     varies: bool = False
     """Whether each row has its own value, whatever the arguments; such a call is never folded."""
     args: tuple[BoundNode, ...] | None = None
-    """The arguments where they changed (a literal parsed to the other side's type)."""
+    """The arguments, if the rule changed them (a literal parsed to the other side's type)."""
     node: BoundNode | None = None
     """A node that replaces the call; the other fields are then ignored."""
 

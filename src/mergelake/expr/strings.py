@@ -235,7 +235,7 @@ def _case(name: str, table: npt.NDArray[np.uint8], alias: str) -> None:
 
 
 def _mapped(data: pa.Array, table: npt.NDArray[np.uint8]) -> pa.Array:
-    """Each byte of a binary array through a table; offsets are shared, not copied."""
+    """Each byte of a binary array mapped by a table; offsets are shared, not copied."""
     valid, offsets, raw = data.buffers()
     if raw is None:
         return data
@@ -293,7 +293,7 @@ def _substring(args: tuple[Operand, ...], environment: BindingEnvironment) -> Re
         # Positions count from 1, -1 is the last byte; 0 is before the first byte and gives an empty string.
         begin = np.where(first > 0, first - 1, size + first)
         wanted = size if count is None else np.broadcast_to(_clamped(count), (rows,))
-        # A negative length leaves that many bytes off the end.
+        # A negative length omits that many bytes at the end.
         end = size if count is None else np.where(wanted >= 0, begin + wanted, size + wanted)
         begin_inside = np.clip(begin, 0, size)
         size_inside = np.clip(np.minimum(end, size) - begin_inside, 0, None)
@@ -322,7 +322,7 @@ def _right(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolv
         if len(texts) != rows:
             texts = texts.take(pa.array(np.zeros(rows, np.int32)))
         size, wanted = lengths(texts), np.broadcast_to(_clamped(count), (rows,))
-        # A negative number leaves that many bytes off the beginning.
+        # A negative number omits that many bytes at the beginning.
         begin = np.clip(np.where(wanted >= 0, size - wanted, -wanted), 0, size)
         return slices(texts, begin, size - begin)
 

@@ -33,7 +33,7 @@ from mergelake.core.errors import InternalError
 Data = Any
 """A numpy or Arrow array, see the table above."""
 
-UUID_DATA = np.dtype([("lo", "<u8"), ("hi", "<u8")])  # the second stored half leads the order, as in ClickHouse
+UUID_DATA = np.dtype([("lo", "<u8"), ("hi", "<u8")])  # the second stored half is compared first, as in ClickHouse
 _IPV6 = np.dtype([("hi", ">u8"), ("lo", ">u8")])
 
 
@@ -67,7 +67,7 @@ class Vec:
         return Vec(take(column.data, at), None if column.valid is None else column.valid[at])
 
     def filter(self, keep: npt.NDArray[np.int64]) -> Vec:
-        """The rows at positions `keep`; a constant stays as it is, a dictionary too."""
+        """The rows at positions `keep`; a dictionary stays whole. A constant has only position 0."""
         if self.codes is not None:
             return Vec(self.data, self.valid, self.codes[keep])
         return Vec(take(self.data, keep), None if self.valid is None else self.valid[keep])
@@ -79,7 +79,7 @@ def take(data: Data, at: npt.NDArray[Any]) -> Data:
 
 
 def plain_type(data_type: t.DataType) -> t.DataType:
-    """The type that decides the shape of the data: without LowCardinality, Nullable and the like."""
+    """The type that decides the shape of the data: without LowCardinality, Nullable and other wrappers."""
     return t.inner_type(data_type)
 
 

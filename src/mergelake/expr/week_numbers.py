@@ -90,8 +90,8 @@ def _year_week_of_new_year(days: Days, begin: Callable[[Numbers], Numbers], mond
     week = (begin(days) - begin(new_year)) // 7 + 1
     if monday_first:
         return year, week
-    # ClickHouse's table of days is one cycle of the calendar from 1900-01-01, a Monday: the Sunday before it is off the
-    # table, and so are the weeks counted from it.
+    # ClickHouse's table of days is one cycle of the calendar from 1900-01-01, a Monday: the Sunday before it is not in
+    # the table, nor are the weeks counted from it.
     at_end = year % 400 == 300
     before = at_end & (days < new_year)
     week = np.where(at_end & (days >= new_year + 6), _OFF_TABLE, np.where(before, 53, week))
