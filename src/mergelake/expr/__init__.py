@@ -6,8 +6,8 @@
 
 1. `parse` reads ClickHouse's grammar into literals, columns and calls (`nodes`).
 2. `bind` looks names up, decides ClickHouse's result types, folds constants (`binder`, `registry`).
-3. A bound call runs a kernel over numpy or Arrow data (`values`, `evaluate`): whole columns, dictionaries
-   computed on once, NULLs beside the data. AND looks at later conditions only where earlier ones held.
+3. A bound call runs a kernel over numpy or Arrow data (`values`, `evaluate`): whole columns at once, a
+   dictionary once per value, NULLs kept beside the data. AND evaluates later conditions only where earlier ones held.
 """
 
 from mergelake.expr import (
@@ -61,7 +61,7 @@ FAMILIES = (
     _token_search,
     _week_numbers,
 )
-"""The modules that fill the table of functions; importing them is what registers."""
+"""The modules that fill the table of functions; importing a module registers its functions."""
 
 __all__ = [
     "BoundCall",

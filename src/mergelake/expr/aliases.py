@@ -1,4 +1,4 @@
-"""ALIAS columns: an expression over them is one over stored columns."""
+"""ALIAS columns: replaced in an expression by their own expressions over stored columns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mergelake.expr.parser import parse
 
 
 def expand_aliases(node: SyntaxNode, schema: TableSchema) -> SyntaxNode:
-    """`node` with ALIAS columns replaced by what they stand for. CYCLIC_ALIASES if one stands for itself."""
+    """`node` with each ALIAS column replaced by its expression. Raises CYCLIC_ALIASES if one refers to itself."""
     return _expanded(node, schema, ())
 
 

@@ -1,8 +1,8 @@
 """Numbers: `+ - * /`, intDiv, modulo, negate, abs, with ClickHouse's result types and wrap-around.
 
 Result types follow ClickHouse, `src/DataTypes/NumberTraits.h`: sums and products take the next wider type,
-so UInt8 + UInt8 is UInt16, a difference is signed, only 64 bits and more wrap. Decimals are in `decimals`,
-dates and intervals in `date_arithmetic`.
+so UInt8 + UInt8 is UInt16, a difference is signed, and only results of 64 bits or more wrap. Decimals are in
+`decimals`, dates and intervals in `date_arithmetic`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UFUNCS = {"plus": np.add, "minus": np.subtract, "multiply": np.multiply}
 
 
 def as_int(data_type: t.DataType) -> t.Int | t.Float | None:
-    """The number type that arithmetic sees: Bool counts as UInt8; None for what is no number."""
+    """The type as a number type: Bool counts as UInt8; None for a type that is not a number."""
     if isinstance(data_type, t.Bool):
         return t.Int(8, signed=False)
     return data_type if isinstance(data_type, (t.Int, t.Float)) else None
@@ -34,7 +34,7 @@ def dtype_of(number: t.Int | t.Float) -> np.dtype[Any]:
 
 
 def wrap(data: npt.NDArray[Any], bits: int, signed: bool) -> npt.NDArray[Any]:
-    """Integers cut to `bits` as two's complement; object arrays hold Python ints."""
+    """Integers truncated to `bits` in two's complement; object arrays hold Python ints."""
     return casts.wrap(data, t.Int(bits, signed))
 
 
@@ -57,10 +57,10 @@ def _either(a: t.Int | t.Float, b: t.Int | t.Float) -> tuple[bool, bool]:
 
 
 def _numbers(name: str, args: tuple[Operand, ...]) -> tuple[t.Int | t.Float, ...]:
-    found = tuple(as_int(arg.type) for arg in args)
-    if any(number is None for number in found):
+    numbers = tuple(as_int(arg.type) for arg in args)
+    if any(number is None for number in numbers):
         raise illegal(name, *(arg.type for arg in args))
-    return tuple(number for number in found if number is not None)
+    return tuple(number for number in numbers if number is not None)
 
 
 def _additive(name: str, args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
@@ -85,8 +85,8 @@ def _wrapping(ufunc: np.ufunc, result: t.Int | t.Float) -> Kernel:
 
     def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         with np.errstate(all="ignore"):
-            found: npt.NDArray[Any] = ufunc(x, y, dtype=dtype, casting="unsafe")
-            return found
+            values: npt.NDArray[Any] = ufunc(x, y, dtype=dtype, casting="unsafe")
+            return values
 
     return kernel
 
@@ -132,7 +132,7 @@ def refuse_division(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> None:
 
 
 def _common_integers(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Both as numbers of one dtype to divide in, by C++'s rules as ClickHouse applies them."""
+    """Both arrays as converted for the division, by C++'s rules as ClickHouse applies them."""
     if x.dtype == object or y.dtype == object:
         return x.astype(object), y.astype(object)
     if x.dtype.kind == y.dtype.kind == "u":
@@ -144,7 +144,7 @@ def _common_integers(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> tuple[npt.NDAr
 
 
 def _magnitude(data: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Absolute values as UInt64; the least Int64 too."""
+    """Absolute values as UInt64, also of the least Int64."""
     wide = data.astype(np.uint64)
     return np.where(data < 0, -wide, wide) if data.dtype.kind == "i" else wide
 
@@ -161,7 +161,7 @@ def _int_div(args: tuple[Operand, ...], environment: BindingEnvironment) -> Reso
             with np.errstate(all="ignore"):
                 quotient = np.trunc(x.astype(np.float64) / y.astype(np.float64))
             return _float_to_int(quotient, result)
-        if signed and object in (x.dtype, y.dtype):  # of wide numbers of mixed signs the unsigned one wraps around
+        if signed and object in (x.dtype, y.dtype):  # a wide unsigned number beside a signed one wraps around
             x, y = wrap(x.astype(object), a.bits, signed=True), wrap(y.astype(object), max(a.bits, b.bits), signed=True)
         x, y = _common_integers(x, y)
         quotient = x // y
@@ -187,21 +187,21 @@ def _float_to_int(data: npt.NDArray[Any], result: t.Int) -> npt.NDArray[Any]:
 
 
 def _rest_type(a: t.Int | t.Float, b: t.Int | t.Float, *, legacy: bool) -> t.Int:
-    """The type of a rest; by the older rule a signed one is as wide as the divisor."""
+    """The type of a remainder; by the `legacy` rule it is always as wide as the divisor."""
     if legacy:
         return t.Int(b.bits, _signed(a) or _signed(b))
     return t.Int(_next(b.bits) if _signed(a) else b.bits, _signed(a))
 
 
 def rest(x: npt.NDArray[Any], y: npt.NDArray[Any], result: t.Int) -> npt.NDArray[Any]:
-    """The rest of a division that cuts towards zero; it has the sign of `x`."""
+    """The remainder of a division that truncates towards zero; it has the sign of `x`."""
     if x.dtype == object or y.dtype == object:
         x, y = x.astype(object), y.astype(object)
         size = abs(x) % abs(y)
         return wrap(np.where(x < 0, -size, size), result.bits, result.signed)
     if x.dtype.kind == y.dtype.kind or max(x.dtype.itemsize, y.dtype.itemsize) < 8:
         return wrap(np.fmod(x, y), result.bits, result.signed)
-    # Int64 with UInt64 has no common type, their magnitudes do.
+    # Int64 and UInt64 have no common integer type; their magnitudes are both UInt64.
     magnitude = np.fmod(_magnitude(x), _magnitude(y)).view(np.int64)
     return wrap(np.where(x < 0, -magnitude, magnitude), result.bits, result.signed)
 
@@ -217,14 +217,14 @@ def promoted(a: t.Int, b: t.Int) -> t.Int:
 
 
 def float_rest(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The rest of a division of floats."""
+    """The remainder of a division of floats."""
     with np.errstate(all="ignore"):
         x, y = x.astype(np.float64), y.astype(np.float64)
         return np.asarray(x - np.trunc(x / y) * y)  # as ClickHouse computes it, not fmod
 
 
 def _modulo(name: str, *aliases: str, legacy: bool = False) -> None:
-    """Register the rest of a division; `legacy` is the one of partition keys, with the older type and C++'s rules."""
+    """Register a modulo function; `legacy` is the one of partition keys, with the older result type and C++'s rules."""
 
     @function(name, 2, aliases=aliases)
     def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:

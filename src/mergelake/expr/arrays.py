@@ -1,4 +1,4 @@
-"""Tuples, arrays and maps: building them, taking an element, has.
+"""Tuples, arrays and maps: construction, access to elements, has().
 
 Indices count from 1, negative ones from the end; an index outside an array gives the type's default.
 """
@@ -113,7 +113,7 @@ def _array_element(args: tuple[BoundNode, ...], environment: BindingEnvironment)
 
 
 def _pick(values: pa.Array, inner: t.DataType, at: npt.NDArray[np.int64], inside: npt.NDArray[np.bool_]) -> Vec:
-    """Elements of a list's values by position, the type's default (NULL if Nullable) where there is none."""
+    """Elements of `values` at positions `at`; where not `inside`, the type's default (NULL if Nullable)."""
     default = to_arrow(constant_vec(default_value(inner), inner), inner, 1)
     if isinstance(values, pa.DictionaryArray):
         values = values.cast(values.type.value_type)
@@ -123,7 +123,7 @@ def _pick(values: pa.Array, inner: t.DataType, at: npt.NDArray[np.int64], inside
 
 
 def default_value(kind: t.DataType) -> object:
-    """The storage value that stands for nothing: NULL if it may be, else zero, empty, the first enum name."""
+    """The default storage value of a type: NULL if it is Nullable, else zero, empty or the first element of an enum."""
     if t.is_nullable(kind):
         return None
     plain = t.inner_type(kind)
@@ -157,8 +157,8 @@ def _map_element(whole: BoundNode, kind: t.Map, key: BoundNode) -> Resolved:
         lists = ctx.eval(whole).broadcast(ctx.rows).data
         offsets = offsets_of(lists)
         keys, values = lists.values.field(0), lists.values.field(1)
-        found = from_arrow(keys, kind.key).decoded()
-        hits = np.flatnonzero(find(found.data) >= 0) if find is not None else np.zeros(0, np.int64)
+        decoded_keys = from_arrow(keys, kind.key).decoded()
+        hits = np.flatnonzero(find(decoded_keys.data) >= 0) if find is not None else np.zeros(0, np.int64)
         first = np.searchsorted(hits, offsets[:-1])
         padded = np.append(hits, np.iinfo(np.int64).max)
         at = padded[first]
@@ -187,7 +187,7 @@ def _has(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolv
 
 
 def _has_several(name: str, join: str) -> None:
-    """`hasAny` and `hasAll` of a constant array: several times `has`."""
+    """Register `hasAny` or `hasAll` of a constant array: `has` of each member, combined by the function `join`."""
 
     @special(name, 2)
     def rule(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
@@ -197,10 +197,10 @@ def _has_several(name: str, join: str) -> None:
             raise illegal(name, lists.type, members.type)
         if not isinstance(members, BoundLiteral):
             raise error("NOT_IMPLEMENTED", f"The array that {name} looks for must be constant")
-        found = [environment.call("has", (lists, BoundLiteral(value, kind.inner))) for value in members.value]
-        if not found:
+        has_calls = [environment.call("has", (lists, BoundLiteral(value, kind.inner))) for value in members.value]
+        if not has_calls:
             return Resolved(t.UINT8, node=BoundLiteral(int(join == "and"), t.UINT8))
-        return Resolved(t.UINT8, node=found[0] if len(found) == 1 else environment.call(join, tuple(found)))
+        return Resolved(t.UINT8, node=has_calls[0] if len(has_calls) == 1 else environment.call(join, tuple(has_calls)))
 
 
 _has_several("hasAny", "or")

@@ -1,4 +1,4 @@
-"""From the tree as written to the typed tree: names looked up, types decided, constants folded."""
+"""Binding: the syntax tree becomes the typed tree; names are looked up, types decided, constants folded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NULL = t.Nullable(t.Nothing())
 def bind(
     node: SyntaxNode, columns: Mapping[str, t.DataType], now_ms: int | None = None, seed: Seed | None = None
 ) -> BoundNode:
-    """`node` over a block with these columns.
+    """`node` bound to a block with these columns.
 
     Raises UNKNOWN_IDENTIFIER, UNKNOWN_FUNCTION, ILLEGAL_TYPE_OF_ARGUMENT and what folding constants raises.
     """
@@ -43,9 +43,9 @@ class _Binder:
     def _column(self, name: str) -> BoundNode:
         if name in self._columns:
             return BoundColumn(name, self._columns[name])
-        found = find_subcolumn(name, self._columns, self.call)
-        if found is not None:
-            return found
+        subcolumn = find_subcolumn(name, self._columns, self.call)
+        if subcolumn is not None:
+            return subcolumn
         near = difflib.get_close_matches(name, list(self._columns), n=3)
         hint = f"Maybe you meant: {', '.join(near)}" if near else there_are("columns", self._columns)
         raise error("UNKNOWN_IDENTIFIER", f"Unknown expression identifier {name}", hint)
@@ -62,8 +62,8 @@ class _Binder:
             )
         if entry.propagates and any(arg.type == _NULL for arg in args):
             return BoundLiteral(None, _NULL)
-        given = tuple(Operand(t.inner_type(arg.type), arg) for arg in args) if entry.propagates else args
-        resolved = entry.rule(given, self._environment)
+        rule_args = tuple(Operand(t.inner_type(arg.type), arg) for arg in args) if entry.propagates else args
+        resolved = entry.rule(rule_args, self._environment)
         if resolved.node is not None:
             return resolved.node
         args = resolved.args if resolved.args is not None else args

@@ -53,7 +53,7 @@ class BoundCall:
     can_raise: bool = field(default=False, compare=False, repr=False)
     """Whether a row's value can make it raise (division by zero, text that does not parse), arguments included."""
     cost: int = field(default=1, compare=False, repr=False)
-    """Rough nanoseconds a row, arguments included."""
+    """Rough nanoseconds per row, arguments included."""
 
     def __str__(self) -> str:
         return str(unbind(self))
@@ -66,10 +66,10 @@ def walk(node: BoundNode) -> Iterator[BoundNode]:
     """`node` and all below it, parents first."""
     waiting = [node]
     while waiting:
-        found = waiting.pop()
-        yield found
-        if isinstance(found, BoundCall):
-            waiting += reversed(found.args)
+        current = waiting.pop()
+        yield current
+        if isinstance(current, BoundCall):
+            waiting += reversed(current.args)
 
 
 def columns_of(node: BoundNode) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def conjuncts(node: BoundNode) -> tuple[BoundNode, ...]:
 
 
 def unbind(node: BoundNode) -> SyntaxNode:
-    """The tree as written that binds to `node`: its text is what a person or ClickHouse can read."""
+    """The syntax tree that binds to `node`; its text can be read by people and by ClickHouse."""
     from mergelake.convert.text_write import literal_text
 
     match node:
@@ -110,7 +110,7 @@ def unbind(node: BoundNode) -> SyntaxNode:
 
 
 def unbind_typed(literal: BoundLiteral) -> SyntaxNode:
-    """As `unbind`, but the tree binds to a literal of the same plain type whatever stands beside it."""
+    """As `unbind`, but the tree binds to a literal of the same plain type in any context."""
     plain, value = t.inner_type(literal.type), literal.value
     if value is not None and isinstance(plain, t.Tuple):
         pairs = zip(value, plain.elements, strict=True)

@@ -1,4 +1,4 @@
-"""CAST(x, 'T'), `x::T`, accurateCastOrNull and the toT, toTOrNull, toTOrZero, toTOrDefault functions."""
+"""CAST(x, 'T'), `x::T` and the toT, toTOrNull and toTOrZero functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mergelake.expr.values import Data, Vec, constant_vec, data_from_arrow
 
 
 def cast_node(node: BoundNode, target: t.DataType, environment: BindingEnvironment) -> BoundNode:
-    """`node` as `target`: itself if it is one already."""
+    """`node` cast to `target`; `node` itself if it already has that type."""
     if node.type == target:
         return node
     return environment.call("CAST", (node, BoundLiteral(str(target).encode(), t.STRING)))
@@ -52,12 +52,12 @@ def _cast(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resol
                     f"Cast to Nullable({target}) or give a value with ifNull()",
                 )
             keep = np.flatnonzero(vec.valid)
-            few = kernel(vec.filter(keep).data)
+            converted = kernel(vec.filter(keep).data)
             if len(keep) == 0:
                 return _all_null(target_plain, vec.rows)
             back = np.zeros(vec.rows, np.int64)
             back[keep] = np.arange(len(keep))
-            return Vec(Vec(few).filter(back).data, vec.valid)
+            return Vec(Vec(converted).filter(back).data, vec.valid)
         return Vec(kernel(vec.data), vec.valid, vec.codes)
 
     return Resolved(target, run=run, can_raise=raising or strict, cost=20, args=args)
@@ -143,7 +143,7 @@ def _tolerant(
     def run(ctx: EvaluationContext) -> Vec:
         vec = ctx.eval(arg)
         texts = vec.data
-        if isinstance(source, t.FixedString):  # padding is no part of a Decimal, and ends any other value
+        if isinstance(source, t.FixedString):  # padding makes a Decimal invalid, and ends other values
             texts = texts.cast(pa.binary()) if isinstance(target, t.Decimal) else casts.padded_text(texts, target)
         parsed, bad = try_read_text(texts, target)
         data = data_from_arrow(parsed, target)

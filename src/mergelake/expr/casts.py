@@ -1,9 +1,9 @@
-"""CAST and the toT functions: how a value of one type becomes one of another.
+"""CAST and the toT functions: conversion of values from one type to another.
 
 `kernel(source, target)` gives the conversion of plain data. Numbers wrap (CAST(300 AS UInt8) is 44), floats are
-cut, text is parsed (`convert.text_read`), dates go through local time where the zone matters.
+truncated, text is parsed (`convert.text_read`), dates go through local time where the zone matters.
 
-Source: ClickHouse, `src/Functions/FunctionsConversion.h`; edge cases as chdb answers.
+Source: ClickHouse, `src/Functions/FunctionsConversion.h`; edge cases follow chdb's results.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _FIRST_DATE32, _LAST_DATE32 = -719528, 2932896  # 0000-01-01 and 9999-12-31
 
 def number_dtype(kind: t.DataType) -> np.dtype[Any]:
     """The numpy dtype of the stored number of a plain type up to 64 bits."""
-    found: np.dtype[Any] = np.dtype(storage_type(kind).to_pandas_dtype())
-    return found
+    dtype: np.dtype[Any] = np.dtype(storage_type(kind).to_pandas_dtype())
+    return dtype
 
 
 def can_raise(source: t.DataType, target: t.DataType) -> bool:
@@ -48,10 +48,10 @@ def can_raise(source: t.DataType, target: t.DataType) -> bool:
 
 def kernel(source: t.DataType, target: t.DataType) -> Kernel:
     """The conversion of plain data between plain types. Raises CANNOT_CONVERT_TYPE where there is none."""
-    found = _kernel(source, target)
-    if found is None:
+    conversion = _kernel(source, target)
+    if conversion is None:
         raise error("CANNOT_CONVERT_TYPE", f"Conversion from {source} to {target} is not supported")
-    return found
+    return conversion
 
 
 def _same(data: Data) -> Data:
@@ -101,7 +101,7 @@ def strip_padding(data: pa.Array) -> pa.Array:
 
 
 def padded_text(data: pa.Array, target: t.DataType) -> pa.Array:
-    """FixedString data as text to parse: nothing but padding is the integer zero."""
+    """FixedString data as text to parse; for integers a value of nothing but padding is zero."""
     text = strip_padding(data)
     return pc.if_else(pc.equal(text, b""), b"0", text) if isinstance(target, t.Int) else text
 
@@ -127,7 +127,7 @@ def _to_number(source: t.DataType, target: t.DataType) -> Kernel:
 
 
 def wrap(data: npt.NDArray[Any], kind: t.Int) -> npt.NDArray[Any]:
-    """Integers cut to the bits of `kind` as two's complement."""
+    """Integers truncated to the bits of `kind` in two's complement."""
     bits = kind.bits
     if bits <= 64:
         if data.dtype == object:
@@ -138,7 +138,7 @@ def wrap(data: npt.NDArray[Any], kind: t.Int) -> npt.NDArray[Any]:
 
 
 def float_to_int(data: npt.NDArray[Any], kind: t.Int) -> npt.NDArray[Any]:
-    """Floats cut to integers. Raises CANNOT_CONVERT_TYPE for infinities and NaN; beyond the type x86 decides."""
+    """Floats truncated to integers, out of range as on x86. Raises CANNOT_CONVERT_TYPE for infinities and NaN."""
     if not bool(np.isfinite(data).all()):
         raise error("CANNOT_CONVERT_TYPE", "Unexpected inf or nan to integer conversion")
     if kind.bits > 64:
@@ -192,14 +192,14 @@ def _decimal(source: t.DataType, target: t.DataType) -> Kernel | None:
 
 
 def rescale(data: npt.NDArray[Any], shift: int) -> npt.NDArray[Any]:
-    """Python ints times 10^shift, cut towards zero."""
+    """Python ints times 10^shift, truncated towards zero."""
     if shift >= 0:
         return np.asarray(data * 10**shift)
     return np.asarray(np.where(data < 0, -(-data // 10**-shift), data // 10**-shift))
 
 
 def fit_decimal(data: npt.NDArray[Any], target: t.Decimal) -> npt.NDArray[Any]:
-    """Python ints as the data of `target`. Raises DECIMAL_OVERFLOW beyond its digits."""
+    """Python ints as the data of `target`. Raises DECIMAL_OVERFLOW for more digits than its precision."""
     limit = 10**target.precision
     if len(data) and bool((abs(data) >= limit).any()):
         raise error("DECIMAL_OVERFLOW", f"Decimal convert overflow: a value does not fit {target}")
@@ -274,7 +274,7 @@ def _to_days(source: t.DataType, target: t.DataType) -> Kernel:
     if isinstance(source, t.DateTime):
         least = 0 if isinstance(target, t.Date) else _FIRST_DATE32
         return lambda data: np.maximum(local.to_local(data) // _DAY, least).astype(dtype)
-    if isinstance(target, t.Date):  # the fraction of a second is cut off towards 1970
+    if isinstance(target, t.Date):  # the fraction of a second is truncated towards 1970
         return lambda data: (local.to_local(cut(data, scale)) // _DAY).astype(dtype)
     return lambda data: (local.to_local(data // scale) // _DAY).astype(dtype)
 
@@ -292,7 +292,7 @@ def _to_seconds(source: t.DataType, target: t.DateTime) -> Kernel:
 
 
 def midnight_in_range(seconds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Midnights in UTC seconds; the one just before 1970 counts as the next, as in ClickHouse's table of days."""
+    """Midnights in UTC seconds; one before 1970 is replaced by the next, as in ClickHouse's table of days."""
     return np.where(seconds < 0, seconds + _DAY, seconds)
 
 
@@ -316,7 +316,7 @@ def _finer(data: npt.NDArray[Any], factor: int) -> npt.NDArray[Any]:
 
 
 def _clamped_ticks(seconds: npt.NDArray[Any], scale: int) -> npt.NDArray[Any]:
-    """Ticks; a day beyond what so fine a DateTime64 holds is its last tick, or its first."""
+    """Seconds as ticks, clamped to the range of Int64."""
     most = ((1 << 63) - 1) // scale
     ticks = np.clip(seconds, -most, most) * scale
     return np.where(seconds > most, (1 << 63) - 1, np.where(seconds < -most, -(1 << 63), ticks))
@@ -336,7 +336,7 @@ def _number_to_date(target: t.DataType) -> Kernel | None:
 
 
 def _whole(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Numbers as Int64, those beyond as its ends; NaN as 0."""
+    """Numbers as Int64; floats, unsigned and wide integers are clamped to 2^62 in magnitude, NaN is 0."""
     if data.dtype.kind == "f":
         data = np.nan_to_num(np.clip(data, -(2.0**62), 2.0**62), nan=0.0)
     elif data.dtype == object:
@@ -347,7 +347,7 @@ def _whole(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _number_to_days(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Up to 65535 a number is days, beyond that seconds, as in ClickHouse."""
+    """Numbers up to 65535 count days, larger ones seconds, as in ClickHouse."""
     whole = _whole(data)
     seconds = np.clip(whole, 0, 0xFFFFFFFF).astype(np.int64) // _DAY
     return np.where(whole < 0, 0, np.where(whole <= 0xFFFF, whole, seconds)).astype(np.uint16)

@@ -1,8 +1,7 @@
-"""Random values: rand, rand64, generateUUIDv4. Only the default of a column may have them, computed at its insert.
+"""Random values: rand, rand64, generateUUIDv4. They are allowed only in a column's DEFAULT, computed by the insert.
 
-Each call draws from a stream of its own, which begins at a number of the operating system's. Calls that are written
-the same within one expression give a row the same value, as in ClickHouse; an argument tells calls apart and means
-nothing else.
+Each call draws from its own stream, begun with a seed of the environment. Calls that are written the same within one
+expression give a row the same value, as in ClickHouse; an argument only distinguishes calls.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def _words(count: int, rng: np.random.Generator) -> npt.NDArray[np.uint64]:
 
 
 def _uuids(rng: np.random.Generator, rows: int) -> npt.NDArray[Any]:
-    """Version 4 by RFC 9562: 122 random bits."""
+    """Version 4 UUIDs by RFC 9562: 122 random bits."""
     data = np.empty(rows, UUID_DATA)
     data["lo"] = _words(rows, rng) & ~_VERSION_BITS | _VERSION
     data["hi"] = _words(rows, rng) & ~_VARIANT_BITS | _VARIANT

@@ -41,7 +41,7 @@ FLIPPED = {
     "greater": "less",
     "greaterOrEquals": "lessOrEquals",
 }
-"""The comparison that holds with both sides exchanged."""
+"""The equivalent comparison with both sides exchanged."""
 
 _TEXT = (t.String, t.FixedString)
 _NUMBER = (t.Int, t.Float, t.Bool)
@@ -145,7 +145,7 @@ def _objects(ufunc: np.ufunc, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.N
 
 
 def _int_float(name: str, ints: npt.NDArray[Any], floats: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Exact comparison of 64-bit integers with floats, which as floats would lose their low bits."""
+    """Exact comparison of 64-bit integers with floats: converted to floats, the integers would lose low bits."""
     ints, floats = np.broadcast_arrays(ints, floats.astype(np.float64))
     unsigned = ints.dtype.kind != "i"
     low, high = (0.0, 2.0**64) if unsigned else (-(2.0**63), 2.0**63)
@@ -154,14 +154,14 @@ def _int_float(name: str, ints: npt.NDArray[Any], floats: npt.NDArray[Any]) -> n
     as_int = np.where(inside, whole, 0).astype(ints.dtype)
     order = np.where(ints < as_int, -1, np.where(ints > as_int, 1, np.where(floats > whole, -1, 0)))
     order = np.where(inside, order, np.where(floats < low, 1, -1))
-    found = np.asarray(_OPERATORS[name][0](order, 0))
+    flags = np.asarray(_OPERATORS[name][0](order, 0))
     is_nan = np.isnan(floats)
-    return np.where(is_nan, name == "notEquals", found)
+    return np.where(is_nan, name == "notEquals", flags)
 
 
 def _texts(arrow: Callable[..., Any], a: t.DataType, b: t.DataType) -> Kernel:
     def prepared(data: pa.Array, kind: t.DataType) -> pa.Array:
-        # FixedString compares as if its padding were not there.
+        # FixedString is compared without its padding.
         return strip_zeros(data) if isinstance(kind, t.FixedString) else data
 
     if a == b and isinstance(a, t.FixedString):
@@ -181,8 +181,8 @@ def strip_zeros(data: pa.Array) -> pa.Array:
     if pa.types.is_fixed_size_binary(data.type):
         width = data.type.byte_width
         raw = np.frombuffer(data.buffers()[1] or b"", f"S{width}", count=len(data), offset=data.offset * width)
-        found = pa.array(raw.tolist(), pa.binary())
-        return found if not data.null_count else pc.if_else(data.is_valid(), found, pa.scalar(None, pa.binary()))
+        stripped = pa.array(raw.tolist(), pa.binary())
+        return stripped if not data.null_count else pc.if_else(data.is_valid(), stripped, pa.scalar(None, pa.binary()))
     encoded = data.dictionary_encode()
     values = [None if value is None else value.rstrip(b"\0") for value in encoded.dictionary.to_pylist()]
     return pa.array(values, pa.binary()).take(encoded.indices)
@@ -206,7 +206,7 @@ def _dates(ufunc: np.ufunc, a: t.DataType, b: t.DataType) -> Kernel:
 
 
 def _date_with_time(ufunc: np.ufunc, a: t.DataType, b: t.DataType, common: t.DateTime) -> Kernel:
-    """A Date is compared by its midnight; one later than any DateTime counts as the last midnight that there is."""
+    """A Date is compared by its midnight; one beyond the range of DateTime by the last midnight in it."""
     midnight = casts.kernel(t.Date(), common)
 
     def seconds(data: npt.NDArray[Any], kind: t.DataType) -> npt.NDArray[Any]:
@@ -216,7 +216,7 @@ def _date_with_time(ufunc: np.ufunc, a: t.DataType, b: t.DataType, common: t.Dat
 
 
 def _halves(name: str) -> Kernel:
-    """128 bits as two halves of 64, the higher one first."""
+    """Compare 128-bit values as two halves of 64 bits, the higher one first."""
 
     def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         same_high = x["hi"] == y["hi"]
@@ -254,7 +254,7 @@ def _fits(data: npt.NDArray[Any], factor: int) -> bool:
 
 
 def _tuples(name: str, left: Operand, right: Operand, environment: BindingEnvironment) -> BoundNode:
-    """Tuples compare element by element, the first that differs decides."""
+    """Tuples are compared element by element; the first difference decides."""
     if not (isinstance(left.type, t.Tuple) and isinstance(right.type, t.Tuple)):
         raise illegal(name, left.type, right.type)
     count = len(left.type.elements)
@@ -270,7 +270,7 @@ def _tuples(name: str, left: Operand, right: Operand, environment: BindingEnviro
         each = tuple(call(name, pair) for pair in pairs)
         return each[0] if count == 1 else call("and" if name == "equals" else "or", each)
     strict = "less" if name.startswith("less") else "greater"
-    found = call(name, pairs[-1])
+    condition = call(name, pairs[-1])
     for pair in reversed(pairs[:-1]):
-        found = call("or", (call(strict, pair), call("and", (call("equals", pair), found))))
-    return found
+        condition = call("or", (call(strict, pair), call("and", (call("equals", pair), condition))))
+    return condition

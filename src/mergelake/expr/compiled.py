@@ -1,4 +1,4 @@
-"""Text to something that runs: `compile_expression(text, columns)`."""
+"""Compiling the text of an expression for evaluation: `compile_expression(text, columns)`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from mergelake.expr.values import to_arrow
 class Compiled:
     """An expression over blocks whose columns have known types.
 
-    Pickles as its text, without where chance begins: what draws random values cannot be taken to another process, which
-    would draw the same ones.
+    Pickled as its text, without the seed: an expression that draws random values cannot be sent to another process,
+    which would draw the same ones.
     """
 
     __slots__ = ("_now_ms", "_schema", "columns", "node", "text", "type")
 
     def __init__(self, text: str, schema: Mapping[str, DataType], node: BoundNode, now_ms: int | None) -> None:
         self.text = text
-        """As given."""
+        """The text as given."""
         self.node = node
         """The typed tree."""
         self.type: DataType = node.type
@@ -60,12 +60,11 @@ def compile_expression(
 ) -> Compiled:
     """Parse and bind `text` over `columns`.
 
-    `now_ms` is what now() and today() mean, milliseconds since the epoch; without it they are refused, and
-    so are rand() and the like without `seed`. Raises
-    SYNTAX_ERROR, TOO_DEEP_RECURSION, UNKNOWN_FUNCTION, UNKNOWN_IDENTIFIER, ILLEGAL_TYPE_OF_ARGUMENT and what constants
-    raise.
+    `now_ms` is the time of now() and today() in milliseconds since the epoch; without it they are refused. Without
+    `seed`, rand() and similar functions are refused. Raises SYNTAX_ERROR, TOO_DEEP_RECURSION, UNKNOWN_FUNCTION,
+    UNKNOWN_IDENTIFIER, ILLEGAL_TYPE_OF_ARGUMENT and what folding constants raises.
     """
     try:
         return Compiled(text, columns, bind(parse(text), columns, now_ms, seed), now_ms)
-    except RecursionError:  # a CASE of a thousand branches is a thousand functions within each other
+    except RecursionError:  # a CASE of a thousand branches is a thousand nested calls
         raise error("TOO_DEEP_RECURSION", "The expression is nested too deeply", "Write it flatter") from None

@@ -22,7 +22,7 @@ _NULL = BoundLiteral(None, t.Nullable(t.Nothing()))
 
 
 def merge(mask: npt.NDArray[np.bool_], yes: Vec, no: Vec) -> Vec:
-    """Rows of `yes` where `mask` holds, else of `no`; each has a row for each of *its* rows, or is constant."""
+    """Rows of `yes` where `mask` holds, else of `no`; each holds only the rows taken from it, or is constant."""
     rows, hits = len(mask), int(np.count_nonzero(mask))
     yes, no = yes.broadcast(hits), no.broadcast(rows - hits)
     at = np.empty(rows, np.int64)
@@ -55,8 +55,8 @@ def _on_rows(ctx: EvaluationContext, node: BoundNode, mask: npt.NDArray[np.bool_
     keep = np.flatnonzero(mask)
     if isinstance(node, BoundCall) and (node.can_raise or node.cost * (len(mask) - len(keep)) > 4 * len(keep)):
         return ctx.narrowed(keep).eval(node)
-    found = ctx.eval(node)
-    return found if isinstance(node, BoundLiteral) else found.broadcast(len(mask)).filter(keep)
+    vec = ctx.eval(node)
+    return vec if isinstance(node, BoundLiteral) else vec.broadcast(len(mask)).filter(keep)
 
 
 def _condition(name: str, node: BoundNode) -> None:
@@ -85,10 +85,10 @@ def _multi_if(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> R
         raise illegal("multiIf", *(arg.type for arg in args))
     branches = [*args[1::2], args[-1]]
     result = common_type([branch.type for branch in branches])
-    found = cast_node(args[-1], result, environment)
+    node = cast_node(args[-1], result, environment)
     for condition, branch in reversed(list(zip(args[:-1:2], args[1::2], strict=True))):
-        found = environment.call("if", (condition, cast_node(branch, result, environment), found))
-    return Resolved(result, node=found)
+        node = environment.call("if", (condition, cast_node(branch, result, environment), node))
+    return Resolved(result, node=node)
 
 
 @special("isNull", 1, any_case=True)
@@ -121,9 +121,9 @@ def _assume_not_null(args: tuple[BoundNode, ...], environment: BindingEnvironmen
     plain = t.inner_type(args[0].type)
 
     def run(ctx: EvaluationContext) -> Vec:
-        found = ctx.eval(args[0])
-        data = found.data if found.valid is None else _with_defaults(found.data, found.valid)
-        return Vec(data, None, found.codes)
+        vec = ctx.eval(args[0])
+        data = vec.data if vec.valid is None else _with_defaults(vec.data, vec.valid)
+        return Vec(data, None, vec.codes)
 
     return Resolved(plain, run=run)
 
@@ -181,10 +181,10 @@ def _coalesce(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> R
     if not kept:
         return Resolved(_NULL.type, node=_NULL)
     result = common_type([t.inner_type(arg.type) for arg in kept[:-1]] + [kept[-1].type])
-    found = kept[-1] if len(kept) == 1 else cast_node(kept[-1], result, environment)
+    node = kept[-1] if len(kept) == 1 else cast_node(kept[-1], result, environment)
     for arg in reversed(kept[:-1]):
-        found = environment.call("ifNull", (arg, found))
-    return Resolved(result, node=found)
+        node = environment.call("ifNull", (arg, node))
+    return Resolved(result, node=node)
 
 
 @special("nullIf", 2, any_case=True)

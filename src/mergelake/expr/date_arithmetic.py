@@ -24,12 +24,12 @@ _MONTHS = {"Month": 1, "Quarter": 3, "Year": 12}
 
 
 def is_date(kind: t.DataType) -> bool:
-    """Whether arithmetic on this type is about time."""
+    """Whether the type is a date, a time or an interval."""
     return isinstance(kind, (*DATES, *TIMES, t.Interval))
 
 
 def additive(name: str, args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
-    """The rule of plus and minus where a side is a date, a time or an interval."""
+    """The rule of plus and minus if either side is a date, a time or an interval."""
     left, right = args[0].type, args[1].type
     if name == "plus" and not isinstance(left, (*DATES, *TIMES)) and isinstance(right, (*DATES, *TIMES)):
         flipped = additive(name, (args[1], args[0]), environment)
@@ -52,7 +52,7 @@ def additive(name: str, args: tuple[Operand, ...], environment: BindingEnvironme
 
 
 def _add_number(name: str, kind: t.DataType) -> Resolved:
-    """A number counts the type's own unit: days, seconds, or seconds for DateTime64."""
+    """A number counts days for dates, seconds for DateTime and DateTime64."""
     dtype = casts.number_dtype(kind)
     sign = -1 if name == "minus" else 1
     scale = 10**kind.precision if isinstance(kind, t.DateTime64) else 1
@@ -66,7 +66,7 @@ def _add_number(name: str, kind: t.DataType) -> Resolved:
 
 
 def scaled_interval(args: tuple[Operand, ...]) -> Resolved:
-    """The rule of multiply where a side is an interval."""
+    """The rule of multiply if either side is an interval."""
     interval = next(arg.type for arg in args if isinstance(arg.type, t.Interval))
     return Resolved(interval, lambda x, y: x.astype(np.int64) * y.astype(np.int64))
 
@@ -97,7 +97,7 @@ def add_interval(kind: t.DataType, unit: str) -> tuple[t.DataType, Kernel]:
 
 
 def _floored(numbers: npt.NDArray[Any], floor: int | None) -> npt.NDArray[Any]:
-    """Months, quarters and years stop at 1970 on the way back; everything else wraps."""
+    """`numbers`, at least `floor`: months, quarters and years are not subtracted beyond 1970, other units wrap."""
     return numbers if floor is None else np.maximum(numbers, floor)
 
 
@@ -169,20 +169,20 @@ def _date_diff(args: tuple[Operand, ...], environment: BindingEnvironment) -> Re
 
 
 def _weeks(days: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Weeks begun on a Monday; ClickHouse cuts towards zero, so the week of 1970 counts twice."""
+    """Weeks since 1970, from Monday; ClickHouse truncates towards zero, so two weeks have the number 0."""
     following = days + 7 - (days + 3) % 7
     return np.where(following < 0, -(-following // 7), following // 7)
 
 
 def _counter(kind: Any, unit: str, name: str) -> Kernel:
-    """Data -> how many units have begun since 1970 local."""
+    """A kernel that counts the units begun since 1970 in local time."""
     if unit in _SECONDS:
         if isinstance(kind, DATES):
             raise error(
                 "NOT_IMPLEMENTED", f"dateDiff of dates in units of {unit} is not supported", "Convert with toDateTime"
             )
         stamp, step = casts.kernel(kind, t.DateTime64(0, kind.timezone)), _SECONDS[unit]
-        # Hours are counted in UTC, shifted where the zone was not a whole number of hours off in 1970.
+        # Hours are counted in UTC, shifted if the zone's offset in 1970 was not a whole number of hours.
         shift = int(zone(name or kind.timezone).to_local(np.zeros(1, np.int64))[0]) % step if step == 3600 else 0
         return lambda data: (stamp(data) + shift) // step
     if unit not in _DAYS and unit not in _MONTHS:

@@ -1,8 +1,8 @@
 """formatDateTime with a constant format, and monthName.
 
 A format is a list of pieces, each a block of bytes: one row for each time, one column for each byte. Pieces of
-different widths (names of months, `%e`) carry a flag for each byte that counts. All blocks side by side, read row
-by row, are the texts.
+varying width (names of months, `%e`) carry a flag for each byte that counts. All blocks side by side, read row by
+row, give the texts.
 
 Source: ClickHouse, `src/Functions/formatDateTime.cpp`, with its default settings.
 """
@@ -44,12 +44,12 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 _TWO = np.array([list(b"%02d" % number) for number in range(100)], np.uint8)
 _DAY = 86400
 _CALENDAR = (-719528 * _DAY, 2932897 * _DAY - 1)
-"""Local seconds of the years 0 to 9999, all that ClickHouse shows."""
+"""First and last local second of the years 0 to 9999, the range that ClickHouse formats."""
 _OFFSETS_MAX = (1 << 31) - 1
 
 
 class FormatPiece(NamedTuple):
-    """Bytes of all rows, `(rows, width)`, and which of them count; None where all do."""
+    """Bytes of all rows, `(rows, width)`, and which of them count; `counts` is None if all do."""
 
     data: Bytes
     counts: npt.NDArray[np.bool_] | None = None
@@ -57,7 +57,7 @@ class FormatPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class Times:
-    """The times of a column, taken apart when first asked for."""
+    """The times of a column, split into parts; `date` and `weekday` are computed on first use."""
 
     kind: t.DataType
     days: Numbers
@@ -158,12 +158,12 @@ SPECIFIERS: Mapping[str, Callable[[Times], FormatPiece]] = {
     "Y": lambda x: _many(x.date[0], 4),
     "z": _zone_offset,
 }
-"""Piece by letter."""
+"""The function that makes the piece of each letter."""
 _LONGER: Mapping[str, str] = {
     "D": "%m/%d/%y", "F": "%Y-%m-%d", "h": "%I", "k": "%H", "l": "%I", "r": "%I:%i %p", "R": "%H:%i", "S": "%s",
     "T": "%H:%i:%s", "n": "\n", "t": "\t", "%": "",
 }  # fmt: skip
-"""Letters that stand for others; `%%` is the sign itself."""
+"""Letters that are short for other formats; `%%` is a literal percent sign."""
 _NOT_IN_CLICKHOUSE = {"U": "WEEK (Sun-Sat)", "v": "WEEK (Mon-Sun)", "x": "YEAR for week (Mon-Sun)",
                       "X": "YEAR for week (Sun-Sat)"}  # fmt: skip
 
@@ -171,7 +171,7 @@ _NOT_IN_CLICKHOUSE = {"U": "WEEK (Sun-Sat)", "v": "WEEK (Mon-Sun)", "x": "YEAR f
 def parse_format(text: bytes) -> tuple[bytes | str, ...]:
     """The format as literal bytes and letters of `SPECIFIERS`.
 
-    Raises BAD_ARGUMENTS for a letter that ClickHouse does not know, NOT_IMPLEMENTED for one that it refuses itself.
+    Raises BAD_ARGUMENTS for a letter that ClickHouse does not know, NOT_IMPLEMENTED for one that it refuses too.
 
     >>> parse_format(b"%R h")
     ('H', b':', 'i', b' h')
@@ -211,7 +211,7 @@ def parse_format(text: bytes) -> tuple[bytes | str, ...]:
 
 
 def joined(pieces: Sequence[FormatPiece], rows: int) -> pa.Array:
-    """The pieces side by side as a binary array; a piece of one row is that of all rows."""
+    """The pieces side by side as a binary array; a piece of one row applies to all rows."""
     width = sum(piece.data.shape[1] for piece in pieces)
     data = np.empty((rows, width), np.uint8)
     counts = np.ones((rows, width), np.bool_) if any(piece.counts is not None for piece in pieces) else None
@@ -268,13 +268,13 @@ def _format_date_time(args: tuple[Operand, ...], environment: BindingEnvironment
 
     def kernel(data: Numbers, *_: Any) -> pa.Array:
         times = apart(data)
-        made = [
+        blocks = [
             FormatPiece(np.frombuffer(piece, np.uint8)[None, :])
             if isinstance(piece, bytes)
             else SPECIFIERS[piece](times)
             for piece in pieces
         ]
-        return joined(made, len(data))
+        return joined(blocks, len(data))
 
     return Resolved(t.STRING, kernel, cost=20 + 16 * len(pieces))
 
@@ -284,7 +284,7 @@ def _month_name_of(args: tuple[Operand, ...], environment: BindingEnvironment) -
     kind = args[0].type
     if not isinstance(kind, (t.Date, *TIMES)):
         raise illegal("monthName", kind)
-    if isinstance(kind, t.DateTime64):  # the fraction of a second is cut off towards 1970
+    if isinstance(kind, t.DateTime64):  # the fraction of a second is truncated towards 1970
         days, scale = local_days(t.DateTime64(0, kind.timezone)), 10**kind.precision
         return Resolved(t.STRING, lambda data: _month_names(days(cut(data, scale))), cost=30)
     plain = local_days(kind)

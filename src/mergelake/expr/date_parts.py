@@ -30,7 +30,7 @@ _DAY = 86400
 
 
 def civil(days: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """(year, month, day) of days since 1970-01-01, as int32. Good from year 0 on."""
+    """(year, month, day) of days since 1970-01-01, as int32. Valid from year 0 on."""
     z = days.astype(np.int32) + np.int32(719468)
     era = z // np.int32(146097)
     doe = z - era * np.int32(146097)
@@ -81,7 +81,7 @@ def zone_name(name: str, args: tuple[Operand, ...], at: int) -> str:
 
 
 def any_zone(name: str, args: tuple[Operand, ...], at: int) -> str:
-    """The time zone that argument `at` names, also beside a Date, which it does not change; or the empty string."""
+    """The time zone that argument `at` names, or the empty string; allowed with dates too, which it does not affect."""
     if len(args) <= at:
         return ""
     if not isinstance(args[at].type, t.String):
@@ -147,12 +147,12 @@ def start_of_year(days: Numbers) -> Numbers:
 
 
 def monday(days: Numbers) -> Numbers:
-    """The Monday on or before; day 0 was a Thursday."""
+    """The Monday on or before each day; day 0 was a Thursday."""
     return days - (days.astype(np.int64) + 3) % 7
 
 
 def sunday(days: Numbers) -> Numbers:
-    """The Sunday on or before."""
+    """The Sunday on or before each day."""
     return days - (days.astype(np.int64) + 4) % 7
 
 
@@ -206,7 +206,7 @@ _LAST_DATE32 = 120529
 
 
 def day_of_year(kind: t.DataType) -> Callable[[Numbers], Numbers]:
-    """Days of a type -> place in the year, from 1. The last day that a Date32 holds, 2299-12-31, is 364 there."""
+    """A function from days to the day of the year, from 1. ClickHouse gives 364 for the last Date32, 2299-12-31."""
     if isinstance(kind, t.Date32):
         return lambda days: days - start_of_year(days) + (days != _LAST_DATE32)
     return lambda days: days - start_of_year(days) + 1
@@ -311,14 +311,14 @@ def to_stamp(seconds: Numbers) -> Numbers:
 
 
 def start_of_seconds(step: int, name: str) -> Kernel:
-    """UTC seconds -> UTC seconds of the start of the local interval of `step` seconds (a divisor of a day)."""
+    """A kernel from UTC seconds to the UTC start of the local interval of `step` seconds (a divisor of a day)."""
     local = zone(name)
 
     def kernel(seconds: Numbers) -> Numbers:
         wide = seconds.astype(np.int64)
         offset = local.offset(wide)
         if step <= 60 or (np.asarray(offset) % step == 0).all():
-            # An offset of whole intervals does not matter, so neither does a change of the offset.
+            # An offset that is a multiple of `step` does not change where intervals begin.
             return wide - wide % step
         return wide - (wide + offset) % step
 

@@ -1,7 +1,7 @@
 """Decimal arithmetic: scaled integers, checked for overflow of the stored integer.
 
-Widths and scales follow ClickHouse, `src/DataTypes/DataTypesDecimal.h`: the wider of both (an integer counts
-as narrow), scales are aligned for sums, added for products, and a quotient keeps the left scale.
+Widths and scales follow ClickHouse, `src/DataTypes/DataTypesDecimal.h`: the result is as wide as the wider
+Decimal (integers do not count); scales are aligned for sums, added for products, and a quotient keeps the left scale.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def binary(name: str, args: tuple[Operand, ...]) -> Resolved:
     def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         x, y = x.astype(object), y.astype(object)
         if name == "multiply":
-            found = x * y
+            values = x * y
         elif name == "divide":
             if len(x) and bool((y == 0).any()):
                 raise error("ILLEGAL_DIVISION", "Division by zero")
             x = x * 10 ** (scale - a + b)
-            found = abs(x) // abs(y) * np.where((x < 0) != (y < 0), -1, 1)
+            values = abs(x) // abs(y) * np.where((x < 0) != (y < 0), -1, 1)
         else:
             x, y = x * 10 ** (scale - a), y * 10 ** (scale - b)
-            found = x + y if name == "plus" else x - y
-        return checked(found, result)
+            values = x + y if name == "plus" else x - y
+        return checked(values, result)
 
     return Resolved(result, kernel, can_raise=True, cost=50)
 
@@ -62,7 +62,7 @@ def checked(data: npt.NDArray[Any], result: t.Decimal) -> npt.NDArray[Any]:
 
 
 def scale_of(kind: t.DataType) -> int:
-    """Digits after the point; an integer has none."""
+    """Digits after the decimal point; 0 for other types."""
     return kind.scale if isinstance(kind, t.Decimal) else 0
 
 
@@ -77,6 +77,6 @@ def _as_floats(name: str, left: t.DataType, right: t.DataType) -> Resolved:
 
 
 def to_float(data: npt.NDArray[Any], kind: t.DataType) -> npt.NDArray[np.float64]:
-    """Float64 of a number; a Decimal is divided by its scale."""
-    found = data.astype(np.float64)
-    return found / 10.0 ** scale_of(kind) if isinstance(kind, t.Decimal) else found
+    """Numbers as Float64; a Decimal is divided by 10^scale."""
+    floats = data.astype(np.float64)
+    return floats / 10.0 ** scale_of(kind) if isinstance(kind, t.Decimal) else floats

@@ -36,10 +36,10 @@ def _common(name: str, ufunc: np.ufunc) -> None:
             lowest = np.iinfo(dtype).min
             if result.signed and any(bool((each == lowest).any()) for each in (x, y)):
                 raise error("DECIMAL_OVERFLOW", f"Intermediate result overflow in {name}: {lowest} has no opposite")
-            found = ufunc(x, y)
-            if name == "lcm" and len(found) and bool((found // y * y != found).any() | (found < 0).any()):
+            values = ufunc(x, y)
+            if name == "lcm" and len(values) and bool((values // y * y != values).any() | (values < 0).any()):
                 raise error("DECIMAL_OVERFLOW", "Intermediate result overflow in lcm")
-            return np.asarray(found)
+            return np.asarray(values)
 
         return Resolved(result, kernel, can_raise=True, cost=50)
 
@@ -56,19 +56,19 @@ def _positive_modulo(args: tuple[Operand, ...], environment: BindingEnvironment)
     if isinstance(a, t.Float) or isinstance(b, t.Float):
 
         def of_floats(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            found = float_rest(x, y)
-            return np.where(found < 0, found + np.abs(y.astype(np.float64)), found)
+            remainder = float_rest(x, y)
+            return np.where(remainder < 0, remainder + np.abs(y.astype(np.float64)), remainder)
 
         return Resolved(t.Float(64), of_floats, cost=10)
     bits, signed = b.bits, t.Int(min(256, 2 * b.bits), signed=True)
 
     def kernel(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[Any]:
         refuse_division(x, y)
-        found = rest(x, y, signed if a.signed else t.Int(bits, signed=False))
+        remainder = rest(x, y, signed if a.signed else t.Int(bits, signed=False))
         if not a.signed:
-            return found
-        size = abs(y.astype(found.dtype))
-        return wrap(np.where(found < 0, found + size, found), bits, signed=False)
+            return remainder
+        size = abs(y.astype(remainder.dtype))
+        return wrap(np.where(remainder < 0, remainder + size, remainder), bits, signed=False)
 
     never = args[1].is_constant and args[1].value not in (0, -1, None)
     return Resolved(t.Int(bits, signed=False), kernel, can_raise=not never, cost=8)

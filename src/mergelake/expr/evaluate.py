@@ -1,4 +1,4 @@
-"""Running a bound tree over a block: columns are taken up once, rows can be narrowed to survivors."""
+"""Evaluating a bound tree over a block: each column is loaded once, and rows can be narrowed to some of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mergelake.expr.values import Data, Vec, constant_vec, from_arrow, mask_arra
 
 
 class EvaluationContext:
-    """The rows that an evaluation looks at: a block, or some of its rows."""
+    """The rows to evaluate on: a block, or some of its rows."""
 
     def __init__(
         self,
@@ -23,9 +23,9 @@ class EvaluationContext:
         load: Callable[[str], Vec],
         all_rows: tuple[EvaluationContext, npt.NDArray[np.int64]] | None = None,
     ) -> None:
-        """`all_rows`: the rows that these were taken from, and where they are there."""
+        """`all_rows`: the context that these rows were taken from, and their positions in it."""
         self.rows = rows
-        """How many rows there are."""
+        """Number of rows."""
         self._load = load
         self._all_rows = all_rows
         self._loaded: dict[str, Vec] = {}
@@ -50,11 +50,11 @@ class EvaluationContext:
         return self._loaded[name]
 
     def narrowed(self, keep: npt.NDArray[np.int64]) -> EvaluationContext:
-        """Only the rows at positions `keep`; columns are gathered when first asked for."""
+        """Only the rows at positions `keep`; columns are gathered on first use."""
         return EvaluationContext(len(keep), lambda name: self.column(name).filter(keep), (self, keep))
 
     def drawn(self, name: str, draw: Callable[[int], Data]) -> Vec:
-        """Random values called `name`: drawn once for all rows, so that each row has one wherever it is looked at."""
+        """Random values called `name`, drawn once for all rows: a row has the same value in every narrowed context."""
         if name not in self._drawn:
             if self._all_rows is None:
                 self._drawn[name] = Vec(draw(self.rows))
@@ -72,13 +72,13 @@ class EvaluationContext:
         return constant_vec(node.value, node.type)
 
     def mask(self, node: BoundNode) -> npt.NDArray[np.bool_]:
-        """Where the condition `node` holds, one flag a row; NULL does not hold."""
-        found = self.eval(node)
-        flags = truth(found.data)
-        if found.valid is not None:
-            flags = flags & found.valid
-        if found.codes is not None:
-            return flags[found.codes]
+        """Where the condition `node` holds, one flag per row; false for NULL."""
+        vec = self.eval(node)
+        flags = truth(vec.data)
+        if vec.valid is not None:
+            flags = flags & vec.valid
+        if vec.codes is not None:
+            return flags[vec.codes]
         return flags if len(flags) == self.rows else np.broadcast_to(flags, (self.rows,))
 
 
@@ -92,13 +92,13 @@ def truth(data: Data) -> npt.NDArray[np.bool_]:
 
 
 Kernel = Callable[..., Data]
-"""Plain data in, plain data out; lengths are equal or 1."""
+"""Takes and returns plain data; lengths are equal or 1."""
 
 
 def propagating(kernel: Kernel, args: tuple[BoundNode, ...], *, can_raise: bool) -> Callable[[EvaluationContext], Vec]:
-    """Run `kernel` the way most functions work: NULL in, NULL out; a single dictionary is computed on as such.
+    """A run of `kernel` as for most functions: NULL in, NULL out; a single dictionary is computed on directly.
 
-    Where values can raise, only rows that are there and not NULL are looked at.
+    If values can raise, `kernel` gets only values of rows that are not NULL, and no unused dictionary values.
     """
     if len(args) == 1 and not can_raise:
         only = args[0]
@@ -129,7 +129,7 @@ def propagating(kernel: Kernel, args: tuple[BoundNode, ...], *, can_raise: bool)
 
 
 def joint_validity(vecs: list[Vec]) -> npt.NDArray[np.bool_] | None:
-    """Where no Vec is NULL; None if nothing is."""
+    """Flags, true where no Vec is NULL; None if there is no NULL."""
     valid = None
     length = max((len(vec.data) for vec in vecs), default=0)
     if any(len(vec.data) == 0 for vec in vecs):
@@ -156,14 +156,14 @@ def _on_valid_rows(kernel: Kernel, vecs: list[Vec], valid: npt.NDArray[np.bool_]
 
 
 def empty_like(data: Data, rows: int) -> Data:
-    """`rows` default values shaped like `data`."""
+    """`rows` zeros of the dtype of `data`, or NULLs of its Arrow type."""
     if isinstance(data, np.ndarray):
         return np.zeros(rows, data.dtype)
     return pa.nulls(rows, data.type)
 
 
 def evaluate_constant(node: BoundCall) -> BoundLiteral:
-    """The literal that a call of constants amounts to."""
+    """The value of a call of constants, as a literal."""
     return BoundLiteral(storage_value(node.run(_NO_ROWS), node.type), node.type)
 
 

@@ -27,7 +27,7 @@ _MUL = np.uint64(0x9DDFEA08EB382D69)
 
 
 def _bits(data: npt.NDArray[Any]) -> Hashes:
-    """The stored bits of each number as UInt64, not extended by sign."""
+    """The stored bits of each number as UInt64, without sign extension."""
     if data.dtype == np.bool_:
         data = data.view(np.uint8)
     return np.ascontiguousarray(data).view(f"u{data.dtype.itemsize}").astype(np.uint64)
@@ -48,7 +48,7 @@ def int_hash64(x: Hashes) -> Hashes:
 
 
 def int_hash32(key: Hashes) -> Hashes:
-    """ClickHouse's intHash32, in 64 bits of which the lower half counts."""
+    """ClickHouse's intHash32, in the lower half of 64 bits."""
     key = ~key + (key << np.uint64(18))
     key = key ^ ((key >> np.uint64(31)) | (key << np.uint64(33)))
     key = key * np.uint64(21)
@@ -64,17 +64,17 @@ def _int_hash(name: str, result: t.Int, compute: Callable[[Hashes], Hashes], see
         if not isinstance(kind, (t.Int, t.Bool, t.Date, t.Date32, t.DateTime)) or getattr(kind, "bits", 8) > 64:
             raise illegal(name, kind)
         dtype = np.dtype(f"u{result.bits // 8}")
-        # These extend a negative number by its sign, the other hashes do not.
+        # These sign-extend a negative number; the other hashes do not.
         return Resolved(result, lambda x: compute(x.astype(np.uint64) ^ np.uint64(seed)).astype(dtype), cost=8)
 
 
-# The functions salt their input; inside other hashes the bare ones are used.
+# The functions XOR their input with a seed; inside other hashes no seed is used.
 _int_hash("intHash32", _U32, int_hash32, 0x75D9543DE018BF45)
 _int_hash("intHash64", _U64, int_hash64, 0)
 
 
 def _rows(data: Data, kind: t.DataType) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The stored bytes of each value behind each other, and where each begins."""
+    """The stored bytes of all values one after another, and the offset of each."""
     array = data if not isinstance(data, np.ndarray) else data_to_arrow(data, None, storage_type(kind))
     if pa.types.is_binary(array.type):
         offsets = np.frombuffer(array.buffers()[1], np.int32, count=len(array) + 1, offset=array.offset * 4)
@@ -85,7 +85,7 @@ def _rows(data: Data, kind: t.DataType) -> tuple[npt.NDArray[np.uint8], npt.NDAr
 
 
 def _city_one(kind: t.DataType) -> Kernel:
-    # Decimals, and the Decimal that a DateTime64 is, are hashed as bytes like wide numbers.
+    # Decimals, and DateTime64, which is a Decimal too, are hashed as bytes like wide numbers.
     as_bytes = isinstance(kind, (t.Decimal, t.DateTime64)) or (isinstance(kind, t.Int) and kind.bits > 64)
     if isinstance(kind, _FIXED) and not as_bytes:
         return lambda data: int_hash64(_bits(data))
@@ -96,12 +96,12 @@ def _hash_bytes(kind: t.DataType, *, city: bool) -> Kernel:
     return lambda data: (_city64 if city else _sip64)(*_rows(data, kind))
 
 
-# Numba is only loaded where a hash of bytes is asked for.
+# The imports are local so that Numba is loaded only when bytes are hashed.
 def _city64(raw: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:
     from mergelake.jit.city_hash import city64_rows
 
-    found: Hashes = city64_rows(raw.ctypes.data, offsets)
-    return found
+    hashes: Hashes = city64_rows(raw.ctypes.data, offsets)
+    return hashes
 
 
 def _sip64(raw: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Hashes:
@@ -121,7 +121,7 @@ def _combine_city(first: Hashes, second: Hashes) -> Hashes:
 
 
 def _combine_sip(first: Hashes, second: Hashes) -> Hashes:
-    """SipHash of both hashes behind each other."""
+    """SipHash of both hashes concatenated."""
     first, second = np.broadcast_arrays(first, second)
     pairs = np.column_stack([first, second]).view(np.uint8).ravel()
     return _sip64(pairs, np.arange(len(first) + 1, dtype=np.int64) * 16)
@@ -138,10 +138,10 @@ def _any_hash(name: str, one: Callable[[t.DataType], Kernel], combine: Callable[
         kernels = [one(arg.type) for arg in args]
 
         def kernel(*data: Data) -> Hashes:
-            found = kernels[0](data[0])
+            combined = kernels[0](data[0])
             for compute, each in zip(kernels[1:], data[1:], strict=True):
-                found = combine(found, compute(each))
-            return np.asarray(found)
+                combined = combine(combined, compute(each))
+            return np.asarray(combined)
 
         return Resolved(_U64, kernel, cost=20)
 

@@ -50,7 +50,7 @@ def _to_start_of_interval(args: tuple[Operand, ...], environment: BindingEnviron
     name = zone_name("toStartOfInterval", args, 2) or getattr(kind, "timezone", "")
     if interval.unit in _MONTHS or interval.unit == "Week":
         days, step, unit = local_days(kind, name), count, interval.unit
-        if isinstance(kind, t.Date32):  # what a Date does not hold wraps around here, other functions clamp it
+        if isinstance(kind, t.Date32):  # beyond the range of Date this wraps around, other functions clamp
             first = _FIRST_DAY if unit in _MONTHS else -(1 << 31)
             wrapped = casts.kernel(t.Date32(), t.Date())
             return Resolved(
@@ -107,7 +107,7 @@ def _start_of_clock(kind: t.DataType, unit: str, count: int, name: str) -> Resol
 
 
 def _start_of_fraction(kind: t.DataType, unit: str, count: int, name: str) -> Resolved:
-    """Intervals shorter than a second, counted from 1970 in UTC, have the unit's precision."""
+    """Units shorter than a second: counted from 1970 in UTC; the result has the unit's precision."""
     if not isinstance(kind, t.DateTime64):
         raise illegal("toStartOfInterval", kind)
     result = t.DateTime64(_FRACTIONS[unit], name)
@@ -121,7 +121,7 @@ def _start_of_fraction(kind: t.DataType, unit: str, count: int, name: str) -> Re
 
 
 def _start_of_hours(seconds: npt.NDArray[np.int64], step: int, local: Zone) -> npt.NDArray[np.int64]:
-    """Where intervals of `step` seconds begin, counted by the clock from the local midnight.
+    """The starts of intervals of `step` seconds, counted by the local clock from midnight.
 
     An interval whose beginning was skipped, or falls before the clock was changed that day, begins at the change.
     Source: ClickHouse, `DateLUTImpl::toStartOfHourInterval`.
@@ -160,7 +160,7 @@ def _date_trunc(args: tuple[Operand, ...], environment: BindingEnvironment) -> R
 
 
 def _truncated(kind: t.DataType, unit: str, name: str) -> Resolved:
-    """Of a type that reaches beyond 1970 to 2106: the result does too, unlike those of the toStartOf functions."""
+    """The rule of dateTrunc for a type that reaches beyond 1970 to 2106; the result does too, unlike with toStartOf."""
     if unit not in _CLOCK and unit != "Day":
         days = _whole_days(kind, name)
         return Resolved(t.Date32(), lambda _, data, *rest: _start_day(days(data), unit, 1).astype(np.int32), cost=15)
@@ -175,7 +175,7 @@ def _truncated(kind: t.DataType, unit: str, name: str) -> Resolved:
 
 
 def _whole_days(kind: t.DataType, name: str) -> Kernel:
-    """As `local_days`, with the fraction of a second cut off towards 1970."""
+    """As `local_days`, with the fraction of a second truncated towards 1970."""
     if not isinstance(kind, t.DateTime64):
         return local_days(kind, name)
     days, scale = local_days(t.DateTime64(0, name)), 10**kind.precision

@@ -1,7 +1,7 @@
-"""AND, OR, NOT, XOR with three values, evaluated no further than needed.
+"""AND, OR, NOT, XOR in three-valued logic, evaluated only as far as needed.
 
-AND looks at its later conditions only on the rows that earlier ones left; so a costly LIKE runs on survivors,
-and `x != 0 AND 10 % x = 1` never divides by zero. Conditions that cannot raise run cheapest first.
+AND evaluates later conditions only on the rows that earlier ones left, so a costly LIKE runs on fewer rows, and
+`x != 0 AND 10 % x = 1` never divides by zero. If no condition can raise, the cheapest run first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, funct
 from mergelake.expr.values import Vec
 
 _GATHER_COST = 4
-"""Nanoseconds that narrowing to a surviving row costs for each column, about."""
+"""Rough nanoseconds that narrowing costs per surviving row and column."""
 
 
 def _check(name: str, types: list[t.DataType]) -> t.DataType:
@@ -42,14 +42,14 @@ _connective("or", decides=True)
 
 
 def _lazy(args: tuple[BoundNode, ...], decides: bool) -> Callable[[EvaluationContext], Vec]:
-    """A run that stops at rows where some argument has the value `decides`."""
+    """A run that skips later arguments on rows where an earlier one has the value `decides`."""
     raising = any(isinstance(arg, BoundCall) and arg.can_raise for arg in args)
-    # A constant may decide all by itself, so it always goes first; the sort keeps the order given otherwise.
+    # A constant may decide alone, so it goes first; otherwise the stable sort keeps the given order.
     order = tuple(sorted(args, key=(lambda arg: not isinstance(arg, BoundLiteral)) if raising else _cost))
 
     def run(ctx: EvaluationContext) -> Vec:
         here, rows = ctx, ctx.rows
-        positions: npt.NDArray[np.int64] | None = None  # of the rows looked at now; None: all
+        positions: npt.NDArray[np.int64] | None = None  # of the current rows; None for all
         undecided = np.ones(rows, np.bool_)
         unknown: npt.NDArray[np.bool_] | None = None
         for i, arg in enumerate(order):
@@ -80,17 +80,17 @@ def _result(
     unknown: npt.NDArray[np.bool_] | None,
     decides: bool,
 ) -> Vec:
-    """Rows that nothing decided are the opposite of `decides`, or NULL where an argument was."""
+    """The result: undecided rows are the opposite of `decides`, or NULL where an argument was NULL."""
     if positions is None:
-        found = ~undecided if decides else undecided
-        return Vec(found, None if unknown is None else ~(unknown & undecided))
-    found = np.full(rows, decides)
-    found[positions[undecided]] = not decides
+        flags = ~undecided if decides else undecided
+        return Vec(flags, None if unknown is None else ~(unknown & undecided))
+    flags = np.full(rows, decides)
+    flags[positions[undecided]] = not decides
     if unknown is None:
-        return Vec(found)
+        return Vec(flags)
     valid = np.ones(rows, np.bool_)
     valid[positions[undecided & unknown]] = False
-    return Vec(found, valid)
+    return Vec(flags, valid)
 
 
 def _flags(ctx: EvaluationContext, node: BoundNode) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_] | None]:

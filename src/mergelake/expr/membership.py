@@ -1,8 +1,8 @@
 """IN and NOT IN over constant sets.
 
-Each member is converted to the type of the left side; one that it cannot hold exactly can never match and is
-left out, NULL too. A tuple on the left is looked up column by column: its rows get the numbers of the distinct
-members, and those are combined.
+Each member is converted to the type of the left side; a member that this type cannot hold exactly never matches
+and is left out, as is NULL. A tuple on the left is looked up element by element: each element gives its position
+among the distinct members, and the positions are combined into one number.
 
 Source: ClickHouse, `src/Interpreters/Set.cpp`.
 """
@@ -44,7 +44,7 @@ _TEXT = (t.String, t.FixedString)
 def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
     """A constant as a storage value of `target`, or None if no value of `target` is equal to it.
 
-    Raises TOO_LARGE_STRING_SIZE for a text that is longer than a FixedString, and TYPE_MISMATCH where types never meet.
+    Raises TOO_LARGE_STRING_SIZE for a text longer than a FixedString, and TYPE_MISMATCH for types that never match.
 
     Source: ClickHouse, `src/Interpreters/convertFieldToType.cpp`.
     """
@@ -63,31 +63,31 @@ def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
         low, high = (-(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1) if kind.signed else (0, (1 << kind.bits) - 1)
         return int(value) if low <= value <= high else None
     if isinstance(kind, t.Float) and isinstance(plain, (t.Int, t.Bool, t.Float)):
-        found = float(np.float32(value)) if kind.bits == 32 else float(value)
-        return found if found == value or value != value else None
-    # Of a time its day counts, of a finer one what the coarser type keeps of it.
+        number = float(np.float32(value)) if kind.bits == 32 else float(value)
+        return number if number == value or value != value else None
+    # A DateTime matches a Date by its day, a finer DateTime64 a coarser one by the digits that both have.
     exact = not (isinstance(plain, t.DateTime) and isinstance(kind, (t.Date, t.Date32)))
     exact = exact and not (isinstance(plain, t.DateTime64) and isinstance(kind, t.DateTime64))
     return _cast_member(value, t.Float(64) if isinstance(plain, t.Float) else plain, kind, exact=exact)
 
 
 def _cast_member(value: Any, plain: t.DataType, kind: t.DataType, *, exact: bool) -> Any:
-    """`value` cast to `kind`; None if it cannot be, or if casting it back gives another (where `exact`)."""
+    """`value` cast to `kind`; None if that fails or, with `exact`, if casting back gives another value."""
     try:
-        there = casts.kernel(plain, kind)(constant_vec(value, plain).data)
-        back = casts.kernel(kind, plain)(there) if exact else None
+        converted = casts.kernel(plain, kind)(constant_vec(value, plain).data)
+        back = casts.kernel(kind, plain)(converted) if exact else None
     except UnsupportedError:
         raise
     except MergelakeError as failure:
         if failure.name == "CANNOT_CONVERT_TYPE":
             raise error("TYPE_MISMATCH", f"Type mismatch in IN: cannot look for {plain} among {kind}") from failure
         return None
-    found = storage_value(Vec(there), kind)
-    return found if back is None or storage_value(Vec(back), plain) == value else None
+    member = storage_value(Vec(converted), kind)
+    return member if back is None or storage_value(Vec(back), plain) == value else None
 
 
 def _as_text(value: Any, plain: t.DataType, kind: t.DataType) -> bytes | None:
-    """A constant as a text: a string with its padding, a number as it is written; a date is its number here."""
+    """A constant as text: a string with its padding, a number as its literal, a date as its stored number."""
     match plain:
         case t.String() | t.FixedString():
             text: bytes = value
@@ -122,7 +122,7 @@ def _as_element(value: Any, plain: t.DataType, kind: t.Enum) -> int | None:
 
 
 def _members(right: BoundNode, wide: bool) -> list[tuple[Any, t.DataType]]:
-    """The constants of the right side with their types; a tuple is one member if the left side is one too."""
+    """The constants of the right side with their types; `wide`: the left side is a tuple, so one may be a member."""
     if not isinstance(right, BoundLiteral):
         raise error("NOT_IMPLEMENTED", "IN needs constants on its right side")
     kind = t.inner_type(right.type)
@@ -153,8 +153,8 @@ def _membership(name: str, *, negate: bool) -> None:
 
         def run(ctx: EvaluationContext) -> Vec:
             vec = ctx.eval(left)
-            found = lookup(vec.data)
-            return Vec(~found if negate else found, vec.valid, vec.codes)
+            flags = lookup(vec.data)
+            return Vec(~flags if negate else flags, vec.valid, vec.codes)
 
         return Resolved(result, run=run, cost=4, args=(left, folded))
 
@@ -164,7 +164,7 @@ _membership("notIn", negate=True)
 
 
 def contains(values: list[Any], kind: t.DataType) -> Callable[[Data], npt.NDArray[np.bool_]]:
-    """Which data of plain type `kind` is one of the storage values."""
+    """A test of data of plain type `kind`: whether each value is one of the storage values `values`."""
     if not values:
         return lambda data: np.zeros(len(data), np.bool_)
     if isinstance(kind, (t.Array, t.Map)):
@@ -183,19 +183,19 @@ def contains(values: list[Any], kind: t.DataType) -> Callable[[Data], npt.NDArra
     if len(values) <= 4:
         fixed = [dtype.type(value) for value in values]
 
-        def few(data: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-            found = np.asarray(data == fixed[0])
+        def equals_any(data: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+            flags = np.asarray(data == fixed[0])
             for value in fixed[1:]:
-                found |= data == value
-            return found
+                flags |= data == value
+            return flags
 
-        return few
+        return equals_any
     members_array = np.array(values, dtype)
     return lambda data: np.isin(data, members_array)
 
 
 def positions(values: list[Any], kind: t.DataType) -> Callable[[Data], npt.NDArray[np.int64]]:
-    """For each row its position in `values`, or -1."""
+    """A lookup of data: for each value its position in `values`, or -1."""
     target = storage_type(kind)
     members = pa.array([arrow_value(value, kind) for value in values], target)
 
@@ -228,7 +228,7 @@ def _tuples(
     def run(ctx: EvaluationContext) -> Vec:
         if not rows:
             return Vec(np.full(1, negate))
-        found = np.zeros(ctx.rows, np.int64)
+        row_codes = np.zeros(ctx.rows, np.int64)
         good = np.ones(ctx.rows, np.bool_)
         for column, (lookup, count) in zip(columns, lookups, strict=True):
             vec = ctx.eval(column)
@@ -236,8 +236,8 @@ def _tuples(
             at = at if vec.valid is None else np.where(vec.valid, at, -1)
             at = at if vec.codes is None else at[vec.codes]
             good &= at >= 0
-            found = found * count + at
-        hit = good & np.isin(found, codes)
+            row_codes = row_codes * count + at
+        hit = good & np.isin(row_codes, codes)
         return Vec(~hit if negate else hit)
 
     return run

@@ -1,7 +1,7 @@
 """The expression tree as written: literals, columns and calls, nothing else.
 
 Operators are calls too, by the name ClickHouse gives them (`a + b` is `plus(a, b)`, `x IN (1, 2)` is
-`in(x, tuple(1, 2))`, `CAST(x AS T)` is `CAST(x, 'T')`), so whoever walks a tree has three cases.
+`in(x, tuple(1, 2))`, `CAST(x AS T)` is `CAST(x, 'T')`), so code that walks a tree has three cases.
 `str(node)` prints it as ClickHouse would format it, `column_name(node)` as ClickHouse names the column that
 holds its values (`plus(a, b)`).
 """

@@ -53,7 +53,7 @@ _NEGATED = {"in": "notIn", "like": "notLike", "ilike": "notILike"}
 _MERGED = ("and", "or", "concat")
 _RESERVED = {"AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "IS", "DIV", "MOD", "THEN", "ELSE", "WHEN", "END"}
 _MAX_DEPTH = 120
-"""Most operands within each other. ClickHouse takes 1000 (`max_ast_depth`); each is several calls of Python's stack."""
+"""Maximum nesting of operands. ClickHouse allows 1000 (`max_ast_depth`); each takes several Python stack frames."""
 
 
 @lru_cache(maxsize=1024)
@@ -61,7 +61,7 @@ def parse(text: str) -> SyntaxNode:
     """The tree of one ClickHouse expression.
 
     Raises SYNTAX_ERROR for what cannot be read, UnsupportedError for lambdas, subqueries and parameters.
-    Whether functions and columns exist is `bind`'s to say.
+    Whether functions and columns exist is checked by `bind`.
     """
     parser = _Parser(text)
     node = parser.expression(0)
@@ -85,7 +85,7 @@ def parse_list(text: str) -> tuple[SyntaxNode, ...]:
 
 
 def _check_height(node: SyntaxNode) -> None:
-    """TOO_DEEP_AST for a tree that recursion over it could not go through: `1 + 1 + …` nests to the left."""
+    """Raises TOO_DEEP_AST for a tree too deep to be walked by recursion: `1 + 1 + …` nests to the left."""
     level: list[SyntaxNode] = [node]
     for _ in range(_MAX_DEPTH):
         level = [arg for each in level if isinstance(each, Call) for arg in each.args]
@@ -118,8 +118,8 @@ class _Parser(TokenReader):
             raise self._unexpected(f"'{what}'")
 
     def _unexpected(self, wanted: str) -> Exception:
-        found = self.peek().text or "the end"
-        return error("SYNTAX_ERROR", f"Expected {wanted} but found {found} in the expression '{self.text}'")
+        token_text = self.peek().text or "the end"
+        return error("SYNTAX_ERROR", f"Expected {wanted} but found {token_text} in the expression '{self.text}'")
 
     def finish(self) -> None:
         if self.peek().kind != "end":
@@ -177,7 +177,7 @@ class _Parser(TokenReader):
         if name not in _MERGED:
             return Call(name, (left, right))
         args = [*left.args, right] if isinstance(left, Call) and left.function == name else [left, right]
-        while _BINARY.get(self.peek().upper, (0, ""))[1] == name:  # all of a chain at once: a thousand ORs are one node
+        while _BINARY.get(self.peek().upper, (0, ""))[1] == name:  # a whole chain at once: a thousand ORs are one node
             self._at += 1
             args.append(self.expression(priority + 1))
         return Call(name, tuple(args))
@@ -242,7 +242,7 @@ class _Parser(TokenReader):
             return Call("tuple", ())
         first = self.expression(0)
         if self.accept(")"):
-            # A separate node keeps `(a AND b) AND c` from being merged across the parenthesis: harmless, so none.
+            # Parentheses get no node: that `(a AND b) AND c` becomes a single AND is harmless.
             return first
         self._expect(",")
         rest = () if self.peek().text == ")" else self._list(")")

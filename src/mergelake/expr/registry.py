@@ -1,6 +1,6 @@
-"""The one table of functions: name -> rule.
+"""The table of all functions: name -> rule.
 
-A rule looks at the bound arguments and answers with a `Resolved`: the result type and how to compute it. Two
+A rule takes the bound arguments and returns a `Resolved`: the result type and how to compute it. There are two
 kinds: `function` registers one for which NULL in means NULL out (the rule and its kernel see types and data
 without Nullable and LowCardinality); `special` registers one that treats NULLs or evaluation order itself.
 """
@@ -21,14 +21,14 @@ from mergelake.expr.values import Vec
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """An argument as a rule sees it: its type without wrappers, and its node (a literal's value is in it)."""
+    """An argument as a rule sees it: its type without wrappers, and its node, which holds a literal's value."""
 
     type: t.DataType
     node: BoundNode
 
     @property
     def is_constant(self) -> bool:
-        """Whether the value is known now."""
+        """Whether the value is known at binding."""
         return isinstance(self.node, BoundLiteral)
 
     @property
@@ -45,20 +45,20 @@ class Resolved:
     kernel: Kernel | None = None
     """For `function`: plain data in, plain data out."""
     run: Callable[[EvaluationContext], Vec] | None = None
-    """For `special`: does everything itself."""
+    """For `special`: evaluates the whole call."""
     can_raise: bool = False
     cost: int = 1
-    """Rough nanoseconds a row."""
+    """Rough nanoseconds per row."""
     varies: bool = False
-    """Each row has a value of its own, whatever the arguments: never computed ahead."""
+    """Whether each row has its own value, whatever the arguments; such a call is never folded."""
     args: tuple[BoundNode, ...] | None = None
-    """The arguments where they changed (a literal parsed to the other side's type)."""
+    """The arguments, if the rule changed them (a literal parsed to the other side's type)."""
     node: BoundNode | None = None
-    """Another node that the call stands for; then nothing else counts."""
+    """A node that replaces the call; the other fields are then ignored."""
 
 
 Seed = Callable[[], int]
-"""A number never given before, each time that it is asked."""
+"""Returns a number that was never given before, at each call."""
 Bind = Callable[[str, tuple[BoundNode, ...]], BoundNode]
 
 
@@ -69,9 +69,9 @@ class BindingEnvironment:
     call: Bind
     """Binds another function by canonical name."""
     now_ms: int | None
-    """The clock reading that now() stands for; None refuses now()."""
+    """The time that now() returns; None refuses now()."""
     seed: Seed | None = None
-    """Where rand() and the like begin; None refuses them."""
+    """Seeds rand() and similar functions; None refuses them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +127,13 @@ def _add(entry: Function, aliases: tuple[str, ...], any_case: bool) -> None:
 
 def find_function(name: str) -> Function:
     """The entry called `name` or an alias of it. Raises UNKNOWN_FUNCTION with the nearest names."""
-    found = FUNCTIONS.get(name) or FUNCTIONS.get(_ANY_CASE.get(name.lower(), ""))
-    if found is None:
+    entry = FUNCTIONS.get(name) or FUNCTIONS.get(_ANY_CASE.get(name.lower(), ""))
+    if entry is None:
         near = difflib.get_close_matches(name, list(FUNCTIONS), n=2)
         hint = "mergelake does not know every ClickHouse function"
         hint += f"; maybe you meant: {', '.join(near)}" if near else ""
         raise error("UNKNOWN_FUNCTION", f"Unknown function {name}", hint)
-    return found
+    return entry
 
 
 def known_functions() -> tuple[str, ...]:

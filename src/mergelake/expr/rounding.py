@@ -1,4 +1,4 @@
-"""round, floor, ceil and trunc of numbers to digits behind (or before) the point; identity and ignore.
+"""round, floor, ceil and trunc of numbers to digits after (or before) the decimal point; identity and ignore.
 
 The result has the argument's type. Source: ClickHouse, `src/Functions/FunctionsRound.h`.
 """
@@ -29,13 +29,13 @@ _ROUNDINGS: dict[str, tuple[np.ufunc, Callable[[_Numbers, int], _Numbers], str]]
     "ceil": (np.ceil, lambda data, step: np.where(data < 0, data, data + (step - 1)), "ceiling"),
     "trunc": (np.trunc, lambda data, step: data, "truncate"),
 }
-"""Name -> (of floats, what is added to whole numbers before they are cut to a step, alias)."""
+"""Name -> (ufunc for floats, how integers are prepared before truncation to a multiple of the step, alias)."""
 
 
 def _to_step(prepared: _Numbers, step: int, half: int, whole: t.Int) -> _Numbers:
-    """Python ints plus `half`, cut towards zero to a multiple of `step`; at the ends of the type they wrap around.
+    """Python ints plus `half`, truncated towards zero to a multiple of `step`; beyond the type's range they wrap.
 
-    What was prepared is kept in the number's own type, the sum with `half` in 32 bits at least.
+    `prepared` wraps in the number's own type, its sum with `half` in a type of at least 32 bits.
     """
     summed = t.Int(32, signed=True) if whole.bits < 32 else whole
     data = casts.wrap(casts.wrap(prepared, whole).astype(object) + half, summed).astype(object)
@@ -78,8 +78,8 @@ def _of_floats(ufunc: np.ufunc, digits: int, kind: t.Float) -> Kernel:
         with np.errstate(all="ignore"):
             if digits == 0:
                 return np.asarray(ufunc(data))
-            found = ufunc(data * scale) / scale if digits > 0 else ufunc(data / scale) * scale
-            return np.asarray(found, dtype)
+            rounded = ufunc(data * scale) / scale if digits > 0 else ufunc(data / scale) * scale
+            return np.asarray(rounded, dtype)
 
     return kernel
 
@@ -108,5 +108,5 @@ def _identity(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> R
 
 @special("ignore", 0, 1 << 20)
 def _ignore(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
-    """Zero, whatever the arguments; no constant where they are none."""
+    """Zero, whatever the arguments; a constant only if they are constants."""
     return Resolved(t.UINT8, run=lambda ctx: Vec(np.zeros(ctx.rows, np.uint8)))

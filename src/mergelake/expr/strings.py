@@ -1,7 +1,7 @@
 """Functions of strings. Strings are bytes: lengths and positions count bytes, case folding is ASCII only.
 
-Source: ClickHouse, `src/Functions/FunctionsString*.h`, `like.cpp`; regular expressions are RE2 there and here
-(Arrow's). A LIKE or regular expression must be constant.
+Source: ClickHouse, `src/Functions/FunctionsString*.h`, `like.cpp`; regular expressions are RE2's there and here
+(through Arrow). A LIKE or regular expression must be constant.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def numbers(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def lengths(data: pa.Array) -> npt.NDArray[np.int64]:
-    """Bytes of each binary value."""
+    """Length of each binary value in bytes."""
     return numbers(pc.binary_length(data)).astype(np.int64)
 
 
@@ -59,14 +59,14 @@ def like_to_regex(pattern: bytes) -> bytes:
     """A LIKE pattern as a regular expression over bytes: `%` any bytes, `_` one character, backslash escapes both."""
     out: list[bytes] = []
     at = 0
-    # An open end needs no anchor: `.*` would not get past bytes that are not UTF-8.
+    # `%` at an end leaves out the anchor: `.*` would not match bytes that are not UTF-8.
     inner = pattern.lstrip(b"%")
     start = b"" if len(inner) < len(pattern) else b"^"
     pattern, end = inner, b"$"
     if pattern.endswith(b"%") and not re.search(rb"(?<!\\)(\\\\)*\\%$", pattern):
         pattern, end = pattern.rstrip(b"%"), b""
         if pattern.endswith(b"\\") and (len(pattern) - len(pattern.rstrip(b"\\"))) % 2:
-            pattern += b"%"  # the first of the trailing signs was an escaped one
+            pattern += b"%"  # the first of the trailing `%` was escaped
     while at < len(pattern):
         char = pattern[at : at + 1]
         if char == b"%":
@@ -112,7 +112,7 @@ def like_kernel(pattern: bytes, *, ignore_case: bool) -> Callable[[pa.Array], np
 
 
 def regex_kernel(pattern: bytes, *, ignore_case: bool = False) -> Callable[[pa.Array], npt.NDArray[np.bool_]]:
-    """A test whether binary values contain a match of a RE2 pattern."""
+    """A test whether binary values contain a match of an RE2 pattern."""
     try:
         text = pattern.decode()
         pc.match_substring_regex(pa.array([""]), text, ignore_case=ignore_case)
@@ -124,7 +124,7 @@ def regex_kernel(pattern: bytes, *, ignore_case: bool = False) -> Callable[[pa.A
 
 
 def as_text(data: pa.Array) -> pa.Array:
-    """Binary data called a string array, not checked to be UTF-8."""
+    """Binary data as a string array, without a check that it is UTF-8."""
     return pa.Array.from_buffers(pa.string(), len(data), data.buffers(), data.null_count, data.offset)
 
 
@@ -176,8 +176,8 @@ def _affix(name: str, compute: Callable[..., Any]) -> None:
             texts, affixes = _broadcast(x_binary(x), y_binary(y))
             size = lengths(affixes)
             begin = np.zeros(len(texts), np.int64) if start else np.maximum(lengths(texts) - size, 0)
-            found = slices(texts, begin, np.minimum(size, lengths(texts)))
-            return mask_array(pc.equal(found, affixes))
+            edges = slices(texts, begin, np.minimum(size, lengths(texts)))
+            return mask_array(pc.equal(edges, affixes))
 
         return Resolved(t.UINT8, kernel, cost=30)
 
@@ -235,7 +235,7 @@ def _case(name: str, table: npt.NDArray[np.uint8], alias: str) -> None:
 
 
 def _mapped(data: pa.Array, table: npt.NDArray[np.uint8]) -> pa.Array:
-    """Each byte of a binary array through a table; offsets are shared, not copied."""
+    """Each byte of a binary array mapped by a table; offsets are shared, not copied."""
     valid, offsets, raw = data.buffers()
     if raw is None:
         return data
@@ -290,14 +290,14 @@ def _substring(args: tuple[Operand, ...], environment: BindingEnvironment) -> Re
             texts = texts.take(pa.array(np.zeros(rows, np.int32)))
         size = lengths(texts)
         first = np.broadcast_to(_clamped(start), (rows,))
-        # 1-based from the left, -1 is the last byte; 0 is before the first, so nothing.
+        # Positions count from 1, -1 is the last byte; 0 is before the first byte and gives an empty string.
         begin = np.where(first > 0, first - 1, size + first)
         wanted = size if count is None else np.broadcast_to(_clamped(count), (rows,))
-        # A negative length leaves that many bytes off the end.
+        # A negative length omits that many bytes at the end.
         end = size if count is None else np.where(wanted >= 0, begin + wanted, size + wanted)
         begin_inside = np.clip(begin, 0, size)
-        found = np.clip(np.minimum(end, size) - begin_inside, 0, None)
-        return slices(texts, begin_inside, np.where(first == 0, 0, found))
+        size_inside = np.clip(np.minimum(end, size) - begin_inside, 0, None)
+        return slices(texts, begin_inside, np.where(first == 0, 0, size_inside))
 
     return Resolved(t.STRING, kernel, can_raise=zero, cost=20)
 
@@ -322,7 +322,7 @@ def _right(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolv
         if len(texts) != rows:
             texts = texts.take(pa.array(np.zeros(rows, np.int32)))
         size, wanted = lengths(texts), np.broadcast_to(_clamped(count), (rows,))
-        # A negative number leaves that many bytes off the beginning.
+        # A negative number omits that many bytes at the beginning.
         begin = np.clip(np.where(wanted >= 0, size - wanted, -wanted), 0, size)
         return slices(texts, begin, size - begin)
 
@@ -358,8 +358,10 @@ def _trim(name: str, compute: Callable[..., Any], alias: str) -> None:
         binary = as_binary(args[0].type)
 
         def kernel(x: Data) -> pa.Array:
-            found = compute(as_text(binary(x)), characters=" ")
-            return pa.Array.from_buffers(pa.binary(), len(found), found.buffers(), found.null_count, found.offset)
+            trimmed = compute(as_text(binary(x)), characters=" ")
+            return pa.Array.from_buffers(
+                pa.binary(), len(trimmed), trimmed.buffers(), trimmed.null_count, trimmed.offset
+            )
 
         return Resolved(t.STRING, kernel, cost=15)
 

@@ -11,8 +11,8 @@ Array(T)               `size0`; `size1` and so on of inner arrays; those of   le
 Map                    `size0`, `keys`, `values`, `key_k`                     mapKeys(x), x['k']
 =====================  =====================================================  =========================
 
-Where a function says the same the subcolumn is that function, so a condition on one can be judged by a key of the
-other. Those of Variant, Dynamic and JSON are refused by name.
+A subcolumn that equals a function of the column is bound as that function, so a key of one form serves conditions
+on the other. Subcolumns of Variant, Dynamic and JSON are refused.
 
 Source: ClickHouse, `ISerialization::enumerateStreams` and `getName` of substreams.
 """
@@ -37,14 +37,14 @@ _ITEM = "item"
 
 
 def find_subcolumn(name: str, columns: Mapping[str, t.DataType], call: Bind) -> BoundNode | None:
-    """The subcolumn called `name` (`column.path`) of the column with the longest fitting name; None without one."""
+    """The subcolumn called `name` (`column.path`) of the column with the longest matching name, or None."""
     at = name.rfind(".")
     while at > 0:
         head = name[:at]
         if head in columns:
-            found = _of(BoundColumn(head, columns[head]), name[at + 1 :], call)
-            if found is not None:
-                return found
+            subcolumn = _of(BoundColumn(head, columns[head]), name[at + 1 :], call)
+            if subcolumn is not None:
+                return subcolumn
         at = name.rfind(".", 0, at)
     return None
 
@@ -80,9 +80,9 @@ def _of_tuple(node: BoundNode, kind: t.Tuple, path: str, call: Bind) -> BoundNod
             continue
         literal = BoundLiteral(name.encode(), t.STRING) if kind.names else BoundLiteral(place + 1, t.UINT8)
         element = call("tupleElement", (node, literal))
-        found = element if path == name else _of(element, path[len(name) + 1 :], call)
-        if found is not None:
-            return found
+        subcolumn = element if path == name else _of(element, path[len(name) + 1 :], call)
+        if subcolumn is not None:
+            return subcolumn
     return None
 
 
@@ -105,13 +105,13 @@ def _literal_of(text: str) -> BoundLiteral:
 
 
 def _of_elements(node: BoundNode, inner: t.DataType, path: str, call: Bind) -> BoundNode | None:
-    """A subcolumn that every element has: an array of them."""
+    """The subcolumn `path` of each element of an array, as an array."""
     deeper = re.fullmatch(r"size([1-9]\d{0,2})((?:\..*)?)", path)
     within = f"size{int(deeper.group(1)) - 1}{deeper.group(2)}" if deeper else path
-    found = _of(BoundColumn(_ITEM, inner), within, call)
-    if found is None or isinstance(found, BoundLiteral):
+    element_node = _of(BoundColumn(_ITEM, inner), within, call)
+    if element_node is None or isinstance(element_node, BoundLiteral):
         return None
-    each, result = found, t.Array(found.type)
+    each, result = element_node, t.Array(element_node.type)
     target = storage_type(result)
 
     def run(ctx: EvaluationContext) -> Vec:
@@ -128,8 +128,8 @@ def _get_subcolumn(args: tuple[BoundNode, ...], environment: BindingEnvironment)
     column, path = args
     if not isinstance(path, BoundLiteral) or not isinstance(path.value, bytes):
         raise illegal("getSubcolumn", column.type, path.type)
-    found = _of(column, path.value.decode(errors="replace"), environment.call)
-    if found is None:
+    subcolumn = _of(column, path.value.decode(errors="replace"), environment.call)
+    if subcolumn is None:
         message = f"There is no subcolumn {path.value.decode(errors='replace')} in type {column.type}"
         raise error("ILLEGAL_COLUMN", message)
-    return Resolved(found.type, node=found)
+    return Resolved(subcolumn.type, node=subcolumn)

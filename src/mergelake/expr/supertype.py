@@ -1,7 +1,7 @@
-"""The least type that holds the values of several: what if(), coalesce() and array() return.
+"""The least type that holds the values of several types: the result of if() and coalesce(), the elements of array().
 
 Source: ClickHouse, `src/DataTypes/getLeastSupertype.cpp`. Where ClickHouse would make a Variant, NO_COMMON_TYPE
-is raised: no table can hold one here.
+is raised.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ def common_type(types: list[t.DataType]) -> t.DataType:
     known: list[t.DataType] = [kind for kind in plain if not isinstance(kind, t.Nothing)]
     if not known:
         return t.Nullable(t.Nothing()) if types else t.Nothing()
-    found = known[0] if all(kind == known[0] for kind in known) else _mixed(known)
+    common = known[0] if all(kind == known[0] for kind in known) else _mixed(known)
     nullable = any(t.is_nullable(kind) for kind in types)
-    return t.Nullable(found) if nullable and not isinstance(found, (t.Array, t.Map)) else found
+    return t.Nullable(common) if nullable and not isinstance(common, (t.Array, t.Map)) else common
 
 
 def _mixed(types: list[t.DataType]) -> t.DataType:
@@ -90,5 +90,5 @@ def _dates(types: list[t.DataType]) -> t.DataType:
     if precisions:
         return t.DateTime64(max(precisions), zone)
     if any(isinstance(kind, t.Date32) for kind in types):
-        return t.DateTime64(0)  # ClickHouse forgets the zone
+        return t.DateTime64(0)  # ClickHouse drops the time zone
     return t.DateTime(zone)

@@ -13,7 +13,7 @@ from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, funct
 from mergelake.expr.strings import as_binary, regex_kernel
 
 _EDGE = r"[\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]"
-"""Separators: what is ASCII and neither letter nor digit."""
+"""Separators: ASCII characters other than letters and digits."""
 _SEPARATOR = re.compile(_EDGE.encode())
 
 

@@ -1,4 +1,4 @@
-"""Columns while they are computed on: plain numpy or Arrow data with NULLs and dictionaries set apart.
+"""Columns during evaluation: plain numpy or Arrow data, with NULLs and dictionaries kept apart.
 
 A kernel sees only `Data`, whose shape depends on the type without its wrappers:
 
@@ -13,7 +13,7 @@ String, FixedString, Array, Map, Tuple         Arrow array in storage form
 =============================================  ==================================================
 
 A constant is data of length 1, so numpy's broadcasting applies it. A LowCardinality column is the data of its
-dictionary plus `codes`: what is computed on it is computed once per dictionary value.
+dictionary plus `codes`: functions of it are computed once per dictionary value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from mergelake.core.errors import InternalError
 Data = Any
 """A numpy or Arrow array, see the table above."""
 
-UUID_DATA = np.dtype([("lo", "<u8"), ("hi", "<u8")])  # the second stored half leads the order, as in ClickHouse
+UUID_DATA = np.dtype([("lo", "<u8"), ("hi", "<u8")])  # the second stored half is compared first, as in ClickHouse
 _IPV6 = np.dtype([("hi", ">u8"), ("lo", ">u8")])
 
 
@@ -60,14 +60,14 @@ class Vec:
 
     def broadcast(self, rows: int) -> Vec:
         """The same column with exactly `rows` rows: a constant is repeated."""
-        found = self.decoded()
-        if found.rows == rows:
-            return found
+        column = self.decoded()
+        if column.rows == rows:
+            return column
         at = np.zeros(rows, np.int32)
-        return Vec(take(found.data, at), None if found.valid is None else found.valid[at])
+        return Vec(take(column.data, at), None if column.valid is None else column.valid[at])
 
     def filter(self, keep: npt.NDArray[np.int64]) -> Vec:
-        """The rows at positions `keep`; a constant stays as it is, a dictionary too."""
+        """The rows at positions `keep`; a dictionary stays whole. A constant has only position 0."""
         if self.codes is not None:
             return Vec(self.data, self.valid, self.codes[keep])
         return Vec(take(self.data, keep), None if self.valid is None else self.valid[keep])
@@ -79,7 +79,7 @@ def take(data: Data, at: npt.NDArray[Any]) -> Data:
 
 
 def plain_type(data_type: t.DataType) -> t.DataType:
-    """The type that decides the shape of the data: without LowCardinality, Nullable and the like."""
+    """The type that decides the shape of the data: without LowCardinality, Nullable and other wrappers."""
     return t.inner_type(data_type)
 
 
@@ -113,7 +113,7 @@ def _from_dictionary(array: pa.DictionaryArray, data_type: t.DataType) -> Vec:
 
 
 def data_from_arrow(array: pa.Array, plain: t.DataType) -> Data:
-    """The data of a storage-form array; what lies under NULLs is left as it is."""
+    """The data of a storage-form array; values under NULLs are left unchanged."""
     match plain:
         case t.UUID() | t.IPv6():
             return _fixed(array, 16).view(UUID_DATA if isinstance(plain, t.UUID) else _IPV6).ravel()
@@ -136,10 +136,10 @@ def to_arrow(vec: Vec, data_type: t.DataType, rows: int) -> pa.Array:
     if isinstance(data_type, t.LowCardinality) and vec.codes is not None:
         values = data_to_arrow(vec.data, vec.valid, target.value_type)
         return pa.DictionaryArray.from_arrays(pa.array(vec.codes, pa.int32()), values)
-    found = vec.broadcast(rows)
+    column = vec.broadcast(rows)
     if isinstance(data_type, t.LowCardinality):
-        return data_to_arrow(found.data, found.valid, target.value_type).dictionary_encode().cast(target)
-    return data_to_arrow(found.data, found.valid, target)
+        return data_to_arrow(column.data, column.valid, target.value_type).dictionary_encode().cast(target)
+    return data_to_arrow(column.data, column.valid, target)
 
 
 def data_to_arrow(data: Data, valid: npt.NDArray[np.bool_] | None, target: pa.DataType) -> pa.Array:

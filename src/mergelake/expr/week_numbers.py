@@ -1,8 +1,12 @@
 """Numbers of weeks by MySQL's modes (toWeek, toYearWeek) and counts of hours, minutes, seconds since 1970.
 
-Bits of a mode: 1 a week begins on Monday, not Sunday; 2 the first days of January may belong to the last week of the
-year before (else they are week 0); 4 the first week is the first whole one, not the first with most of its days in
-the year (the other way round where a week begins on Sunday); 8 the first week is that of January 1.
+Bits of a mode:
+
+- 1: weeks begin on Monday, not on Sunday;
+- 2: the first days of January may belong to the last week of the previous year, otherwise they are week 0;
+- 4: the first week is the first whole one, not the first with most of its days in the year (the reverse if weeks
+  begin on Sunday);
+- 8: the first week is the one with January 1.
 
 Source: ClickHouse, `DateLUTImpl::toYearWeek`, `src/Functions/DateTimeTransforms.h`.
 """
@@ -86,8 +90,8 @@ def _year_week_of_new_year(days: Days, begin: Callable[[Numbers], Numbers], mond
     week = (begin(days) - begin(new_year)) // 7 + 1
     if monday_first:
         return year, week
-    # ClickHouse's table of days is one cycle of the calendar from 1900-01-01, a Monday: the Sunday before it is off the
-    # table, and so are the weeks counted from it.
+    # ClickHouse's table of days is one cycle of the calendar from 1900-01-01, a Monday: the Sunday before it is not in
+    # the table, nor are the weeks counted from it.
     at_end = year % 400 == 300
     before = at_end & (days < new_year)
     week = np.where(at_end & (days >= new_year + 6), _OFF_TABLE, np.where(before, 53, week))
@@ -133,7 +137,7 @@ _week("toYearWeek", t.Int(32, False), _YEAR, lambda year, week: np.maximum(year,
 
 @function("toLastDayOfWeek", 1, 3)
 def _last_day_of_week(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
-    zone_name("toLastDayOfWeek", args, 2)  # refuses one beside a Date
+    zone_name("toLastDayOfWeek", args, 2)  # refuses a time zone with a Date
     days, mode = _week_days("toLastDayOfWeek", args)
     begin = monday if mode & _MONDAY_FIRST else sunday
     return Resolved(t.Date(), lambda data, *_: to_date(begin(days(data).astype(np.int64)) + 6), cost=6)
@@ -144,7 +148,7 @@ def _start_of_iso_year(args: tuple[Operand, ...], environment: BindingEnvironmen
     if not isinstance(args[0].type, (*DATES, *TIMES)):
         raise illegal("toStartOfISOYear", *(arg.type for arg in args))
     days = local_days(args[0].type, zone_name("toStartOfISOYear", args, 1))
-    # The fourth of January is always in the first week. Days that a Date does not hold count as its last one.
+    # January 4 is always in the first week. Days beyond the range of Date count as its last day.
     return Resolved(
         t.Date(), lambda data, *_: to_date(monday(days_of(iso_year(np.minimum(days(data), 0xFFFF)), _ONE, 4))), cost=20
     )
@@ -165,9 +169,9 @@ def _relative(name: str, step: int) -> None:
             seconds = local.start_of_day(wide) if isinstance(kind, DATES) else wide // scale
             if step == 1:
                 seconds = np.minimum(midnight_in_range(seconds) if isinstance(kind, t.Date) else seconds, 0xFFFFFFFF)
-            found = number(seconds)
-            # Of a Date the minutes before 1970 UTC wrap around there.
-            return np.asarray(found if isinstance(kind, t.Date) else np.maximum(found, 0)).astype(np.uint32)
+            counts = number(seconds)
+            # In ClickHouse the result for a Date wraps around before 1970 UTC.
+            return np.asarray(counts if isinstance(kind, t.Date) else np.maximum(counts, 0)).astype(np.uint32)
 
         return Resolved(t.Int(32, False), kernel, cost=6)
 
@@ -175,7 +179,7 @@ def _relative(name: str, step: int) -> None:
 def _hours(local: Zone) -> Callable[[Numbers], Numbers]:
     """UTC seconds -> hours since 1970, as ClickHouse counts them.
 
-    UTC hours, unless the zone ever was a fraction of an hour off since 1970, or before 1970: then hours since the
+    UTC hours; but before 1970, or if the zone's offset since 1970 was ever not a whole number of hours, hours since the
     beginning of the day before, by the offset of 1970.
     """
     zero = np.zeros(1, np.int64)
