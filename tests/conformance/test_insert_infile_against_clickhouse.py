@@ -131,13 +131,13 @@ def test_random_files_of_any_format_with_columns_left_out(tmp_path: Path, format
 def test_fields_and_cells_left_out_get_the_tables_defaults(
     tmp_path: Path, format_name: str, data: str, settings: str
 ) -> None:
-    if format_name == "Values" and "omitted" in settings:
-        pytest.skip("DEFAULT of inline VALUES is the column's, whatever the setting says")
     path = tmp_path / "given"
     path.write_text(data)
     infile = f"FROM INFILE '{path}' {f'SETTINGS {settings}' if settings else ''} FORMAT {format_name}"
     ours, theirs = compared(THREE, KINDS, infile, _rows_of(infile))
-    assert ours == theirs
+    # With this setting a DEFAULT among VALUES is the type's own, not the column's: refused.
+    refused = format_name == "Values" and "omitted" in settings
+    assert ours == ("NOT_IMPLEMENTED" if refused else theirs)
 
 
 def _rows_of(infile: str) -> int:

@@ -14,6 +14,7 @@ from mergelake.core import types as t
 from mergelake.core.cancel import check
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.ids import seed_of
+from mergelake.core.lexer import tokenize
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.query.embedded.engine import available
 from mergelake.query.statement.access import check_data, denied
@@ -72,8 +73,10 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
     external = db.allow_external_access
     if (reading := reading_settings(settings, format_of(insert.format))) or not strict:
         known, data_lines = format_of(insert.format), after_line(insert.data)
-        if known == "Values" and not external:
-            check_data(data_lines)
+        if known == "Values":
+            if not external:
+                check_data(data_lines)
+            _check_default_cells(data_lines, settings)
         data = read_all(known, data_lines, targets, table.schema, reading, strict=strict)
     else:
         try:
@@ -85,6 +88,13 @@ def run_insert(db: Database, insert: Insert, script: str) -> int:
     if data.num_rows:
         write(data)
     return int(data.num_rows)
+
+
+def _check_default_cells(data: str, settings: Mapping[str, str]) -> None:
+    """NOT_IMPLEMENTED for DEFAULT among VALUES where a setting gives it the type's default, not the column's."""
+    setting = "input_format_defaults_for_omitted_fields"
+    if plain(settings).get(setting) == "0" and any(token.upper == "DEFAULT" for token in tokenize(data)):
+        raise error("NOT_IMPLEMENTED", f"DEFAULT in VALUES with {setting} = 0 is not supported", "Write the value")
 
 
 def _read_by_clickhouse(
