@@ -9,7 +9,6 @@ Source: ClickHouse, `src/Parsers/Lexer.cpp`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mergelake.core.errors import MergelakeError, UnexpectedTokenError, error
@@ -222,15 +221,3 @@ class TokenReader:
         for _ in words:
             self.next()
         return True
-
-
-def closing(tokens: Sequence[Token], at: int) -> int:
-    """The index of the bracket that closes the one at `at`; that of the end token if none does."""
-    depth = 0
-    while tokens[at].kind != "end":
-        if tokens[at].kind == "sign":
-            depth += (tokens[at].text in ("(", "[", "{")) - (tokens[at].text in (")", "]", "}"))
-        if depth == 0:
-            break
-        at += 1
-    return at

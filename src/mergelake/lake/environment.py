@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from mergelake.core.errors import error
@@ -60,7 +59,7 @@ class Environment:
         handle: TableHandle,
         tasks: Sequence[MergeTask],
         abandon: threading.Event | None = None,
-        on_rows: Callable[[int], None] | None = None,
+        on_rows: Callable[[int], None] = lambda rows: None,
     ) -> list[PartManifest]:
         """Execute merges as Spark tasks, or one after the other in this process; commits nothing.
 
@@ -73,11 +72,16 @@ class Environment:
             return run_merges(self.spark_session(), handle.store.spec, tasks)
 
         gives_up = abandon.is_set if abandon is not None else lambda: False
-        made: list[PartManifest] = []
-        for number, task in enumerate(tasks):
-            before = sum(each.rows for each in tasks[:number])
-            made.append(self._merge(handle, task, gives_up, on_rows=partial(_told, on_rows, before)))
-        return made
+        manifests: list[PartManifest] = []
+        rows_before = 0
+
+        def report(rows: int) -> None:
+            on_rows(rows_before + rows)
+
+        for task in tasks:
+            manifests.append(self._merge(handle, task, gives_up, on_rows=report))
+            rows_before += task.rows
+        return manifests
 
     def build_volatile(
         self, handle: TableHandle, task: MergeTask, disk: Store, unwanted: Callable[[], bool]
@@ -103,8 +107,3 @@ class Environment:
         return execute_merge(
             handle.store, task, handle.ids, handle.clock, on_progress=heard, threads=self.threads, disk=disk
         )
-
-
-def _told(on_rows: Callable[[int], None] | None, before: int, rows: int) -> None:
-    if on_rows is not None:
-        on_rows(before + rows)

@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -78,6 +79,7 @@ def input_format(name: str) -> str:
     return _known_formats().get(name.lower(), name)
 
 
+@lru_cache(maxsize=1)
 def _known_formats() -> dict[str, str]:
     return {name.lower(): name for name in engine.run("SELECT name FROM system.formats").table()["name"].to_pylist()}
 

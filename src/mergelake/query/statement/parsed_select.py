@@ -115,27 +115,12 @@ class Scope:
 
 
 @dataclass(frozen=True, eq=False)
-class ParsedSelect:
-    """A parsed SELECT statement."""
+class TokenizedText:
+    """A statement and its tokens: ranges of them as text, and their brackets."""
 
     text: str
     tokens: tuple[Token, ...]
-    """Tokens; the last one is of kind `end`."""
-    scopes: tuple[Scope, ...]
-    """Scopes in the order of their first tokens."""
-    references: tuple[TableReference, ...]
-    scope_of: Mapping[TableReference, Scope]
-    """The scope of each reference."""
-    files: tuple[Token, ...]
-    """Strings in place of table names, which ClickHouse reads as files."""
-    format_at: tuple[int, int] | None
-    """Position of a final FORMAT clause, in characters."""
-    format: str
-    table_functions: tuple[str, ...]
-    """Names of its table functions."""
-    cte_uses: tuple[CteUse, ...]
-    loose_settings: tuple[Range, ...]
-    """SETTINGS clauses that are in no scope: `(SELECT 1) UNION ALL (SELECT 2) SETTINGS …`."""
+    """The last one has the kind `end`."""
 
     def slice(self, first: int, end: int) -> str:
         """The text of a range."""
@@ -167,6 +152,27 @@ class ParsedSelect:
         """The tokens of a range outside of its brackets, including the brackets themselves."""
         around = self._brackets[1]
         return (at for at in range(first, end) if around[at] == around[first])
+
+
+@dataclass(frozen=True, eq=False)
+class ParsedSelect(TokenizedText):
+    """A parsed SELECT statement."""
+
+    scopes: tuple[Scope, ...]
+    """Scopes in the order of their first tokens."""
+    references: tuple[TableReference, ...]
+    scope_of: Mapping[TableReference, Scope]
+    """The scope of each reference."""
+    files: tuple[Token, ...]
+    """Strings in place of table names, which ClickHouse reads as files."""
+    format_at: tuple[int, int] | None
+    """Position of a final FORMAT clause, in characters."""
+    format: str
+    table_functions: tuple[str, ...]
+    """Names of its table functions."""
+    cte_uses: tuple[CteUse, ...]
+    loose_settings: tuple[Range, ...]
+    """SETTINGS clauses that are in no scope: `(SELECT 1) UNION ALL (SELECT 2) SETTINGS …`."""
 
     def items(self, first: int, end: int) -> list[Item]:
         """The items of a comma-separated list."""
@@ -216,7 +222,7 @@ class ParsedSelect:
     def own(self, scope: Scope, first: int, end: int) -> Iterator[int]:
         """The tokens of a range that are not in a subquery of the scope."""
         ends = {each.first: each.end for each in self.inside(scope)}
-        at = next((each.end for each in self.inside(scope) if each.first <= first < each.end), first)
+        at = next((stop for begin, stop in ends.items() if begin <= first < stop), first)
         while at < end:
             if at in ends:
                 at = ends[at]

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from mergelake.core.errors import error
-from mergelake.core.lexer import Token, closing, tokenize
+from mergelake.core.lexer import Token, tokenize
 from mergelake.core.text import unescape
 from mergelake.query.source import AsOf
-from mergelake.query.statement.parsed_select import CteUse, ParsedSelect, Range, Scope, TableReference
+from mergelake.query.statement.parsed_select import CteUse, ParsedSelect, Range, Scope, TableReference, TokenizedText
 
 _KEPT_LENGTH_MAX = 100_000
 """Maximum length, in characters, of a text whose result is cached."""
@@ -173,9 +173,6 @@ class _Walker:
             tuple(self.loose_settings),
         )
 
-    def _slice(self, first: int, end: int) -> str:
-        return self.text[self.tokens[first].start : self.tokens[end - 1].end] if end > first else ""
-
     def _pop(self, at: int) -> None:
         frame = self.stack.pop()
         self._close_scope(frame, at)
@@ -259,11 +256,12 @@ class _Walker:
         """Parse `(EXPLAIN … SELECT …)` in place of a table."""
         frame = self.stack[-1]
         assert frame.scope is not None
-        end = closing(self.tokens, at)
+        statement = TokenizedText(self.text, self.tokens)
+        end = statement.closing(at)
         begin = at + 2
         while begin < end and self.tokens[begin].upper not in ("SELECT", "WITH", "FROM", "("):
             begin += 1
-        kind, query = (self._slice(first, last) for first, last in ((at + 2, begin), (begin, end)))
+        kind, query = (statement.slice(first, last) for first, last in ((at + 2, begin), (begin, end)))
         reference = TableReference(
             "", query, self.tokens[at].start, self.tokens[end].end, explain=(kind, query), join=frame.join
         )
