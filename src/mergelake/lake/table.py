@@ -27,6 +27,7 @@ from mergelake.table.modify import modify_settings
 from mergelake.table.parts import attach_part, drop_detached_part, drop_part
 from mergelake.table.rollback import rollback
 from mergelake.table.throttle import throttle
+from mergelake.views.commands import Delete, Update
 
 if TYPE_CHECKING:
     import polars
@@ -430,6 +431,44 @@ class Table:
     def retained_bytes(self) -> int:
         """Bytes of replaced and dropped parts that are kept for older versions and tags."""
         return self.handle.log.state.retired.bytes_on_disk
+
+    def update(self, values: Mapping[str, str], where: str, *, partition_id: str | None = None) -> int:
+        """Change columns of the rows that match; returns the version from which on every reader sees it.
+
+        Nothing is rewritten now: readers apply it until merges and nodes have written it down.
+
+        Parameters
+        ----------
+        values
+            By column the new value, a ClickHouse expression over the row as it was before.
+        where
+            A ClickHouse expression: rows for which it is true are changed.
+        partition_id
+            Change rows of this partition only.
+
+        Raises
+        ------
+        InvalidInputError
+            CANNOT_UPDATE_COLUMN for a column of a key or of the engine, NO_SUCH_COLUMN_IN_TABLE for an unknown one, and
+            the errors of the expressions.
+
+        Examples
+        --------
+        >>> import mergelake as ml
+        >>> table = ml.connect("memory://update").create_table("t", {"k": [1, 2], "v": [10, 20]}, order_by="k")
+        >>> _ = table.update({"v": "v + k"}, where="k > 1")
+        >>> list(table.scan(ordered=True))
+        [(1, 10), (2, 22)]
+        """
+        from mergelake.mutate.submit import submit
+
+        return submit(self.handle, [Update(tuple(values.items()), where, partition_id)]).version
+
+    def delete(self, where: str, *, partition_id: str | None = None) -> int:
+        """Delete the rows that match; returns the version from which on no reader sees them. See `update`."""
+        from mergelake.mutate.submit import submit
+
+        return submit(self.handle, [Delete(where, partition_id, lightweight=True)]).version
 
     def merges(self) -> pa.Table:
         """One row for each volatile part (merged, on the disk of a node): the parts that it replaces, and its node."""

@@ -8,7 +8,7 @@ winner's entry and checks again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mergelake.core.errors import ConflictError, MergelakeError, error
@@ -29,8 +29,10 @@ from mergelake.log.operations import (
     DropRange,
     DropReference,
     Entry,
+    FinishMutations,
     KillMutation,
     LogOp,
+    MarkMutated,
     MoveLog,
     Mutation,
     Publish,
@@ -111,6 +113,10 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
         case Mutation(id):
             if any(known.id == id for known in state.mutations):
                 return Reject(f"Mutation {id} is known already", kind="duplicate")
+        case MarkMutated():
+            return _check_mark(state, op)
+        case FinishMutations(ids):
+            return _check_finish(state, ids)
         case KillMutation(id):
             if not any(known.id == id and not known.killed for known in unfinished(state)):
                 return Reject(f"Mutation {id} is not known, or it is done")
@@ -231,31 +237,77 @@ def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
     elif covered(volatile, merged_name([low, high])):
         return Reject("A source of the merge lies under a Live volatile part")
     infos = [part.info for part in sources]
-    return _check_mutations(state, op, infos) or _check_holes(state, infos) or _check_new(state, (op.part,), position)
+    return (
+        _check_mutations(state, op, infos)
+        or _check_holes(state, infos, op.mutations)
+        or _check_new(state, (op.part,), position)
+    )
 
 
-def _check_holes(state: State, infos: Sequence[PartInfo]) -> Reject | None:
+def _check_holes(state: State, infos: Sequence[PartInfo], applied: Sequence[int] = ()) -> Reject | None:
     """A part that was dropped between the sources may have had mutations that these still lack."""
     holes = state.holes.get(infos[0].partition_id, ())
     if holes and len(infos) > 1:
         named = merged_name(infos, holes)
-        if pending(state.mutations, named) != pending(state.mutations, merged_name(infos)):
+        lacking = {
+            tuple(v for v in pending(state.mutations, info) if v not in applied) for info in (named, merged_name(infos))
+        }
+        if len(lacking) > 1:
             return Reject("The sources of the merge lack mutations that a part between them, dropped since, had")
     return None
 
 
 def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject | None:
-    """All sources lack the same mutations, and those that the new part applies are the first of these."""
-    lacking = {pending(state.mutations, info) for info in infos}
-    if len(lacking) > 1:
-        return Reject("The sources of the merge lack different mutations")
+    """The new part applies the next mutations of each source, after which all lack the same ones.
+
+    Sources may have different mutations: each gets those of `op.mutations` that it lacks.
+    """
     if op.kind == "mutation" and not op.volatile and len(infos) != 1:
         return _invalid("A mutation rewrites one element", "LOGICAL_ERROR")
     if op.kind == "mutation" and not op.mutations:
         return _invalid("A mutation without a version", "LOGICAL_ERROR")
-    due = lacking.pop()
-    if op.mutations != due[: len(op.mutations)]:
-        return Reject(f"Mutations {op.mutations} are not the next ones for the part: {due} are")
+    applied = set(op.mutations)
+    lacking = [pending(state.mutations, info) for info in infos]
+    if list(op.mutations) != sorted({version for due in lacking for version in due} & applied):
+        return Reject(f"Mutations {op.mutations} are not ones that the sources lack: {sorted(set(lacking))} are")
+    left = {tuple(version for version in due if version not in applied) for due in lacking}
+    result = merged_name(infos)
+    if op.mutations:
+        result = replace(result, mutation=op.mutations[-1])
+    if left != {pending(state.mutations, result)}:
+        return Reject("The sources of the merge lack different mutations")
+    collapses = len(infos) > 1 and state.schema.engine != "MergeTree"
+    deleting = {m.version for m in state.mutations if m.drops_rows}
+    if collapses and any(version in deleting for due in left for version in due):
+        # The merge may have removed rows in favour of ones that the mutation deletes: the mutation comes first.
+        return Reject("The sources of the merge lack a mutation that deletes rows")
+    return None
+
+
+def _check_mark(state: State, op: MarkMutated) -> Reject | None:
+    parts = state.partitions.get(op.partition_id, ())
+    places = positions(parts, op.ids)
+    if not op.ids or not op.mutations:
+        return _invalid("Nothing says which parts are marked, or with what", "LOGICAL_ERROR")
+    if places is None:
+        return Reject("A part to mark is no longer active")
+    volatile = state.volatile.get(op.partition_id, ())
+    for at in places:
+        due = pending(state.mutations, parts[at].info)
+        if op.mutations != due[: len(op.mutations)]:
+            return Reject(f"Mutations {op.mutations} are not the next ones for the part: {due} are")
+        if covered(volatile, parts[at].info):
+            return Reject(f"Part {parts[at].name} lies under a Live volatile part")
+    return None
+
+
+def _check_finish(state: State, ids: tuple[str, ...]) -> Reject | None:
+    known = {m.id for m in state.mutations if not m.finished_ms and not m.killed}
+    left = {m.id for m in unfinished(state)}
+    if not known.issuperset(ids) or not ids:
+        return Reject("A mutation is not known, or its end is", kind="duplicate")
+    if not left.isdisjoint(ids):
+        return Reject("A part lacks a mutation that is said to be finished")
     return None
 
 

@@ -48,6 +48,10 @@ def describe_op(op: LogOp) -> str:
             return f"{node} leaves"
         case ops.Mutation(name, commands):
             return f"mutation {name}: {commands}"
+        case ops.MarkMutated(partition_id, ids, mutations):
+            return f"mutations {', '.join(map(str, mutations))} change nothing in {len(ids)} parts of {partition_id}"
+        case ops.FinishMutations(ids):
+            return f"finished mutations: {', '.join(ids)}"
         case ops.KillMutation(name):
             return f"kill mutation {name}"
         case ops.Tag(name, version):

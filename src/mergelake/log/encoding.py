@@ -280,6 +280,8 @@ _PLAIN: tuple[Callable[..., LogOp], ...] = (
     ops.AdoptVolatile,
     ops.ReleaseLease,
     ops.Mutation,
+    ops.MarkMutated,
+    ops.FinishMutations,
     ops.KillMutation,
     ops.Tag,
     ops.Untag,

@@ -36,9 +36,11 @@ from mergelake.log.operations import (
     DropReference,
     DropTable,
     Entry,
+    FinishMutations,
     KillMutation,
     KnownInsert,
     LogOp,
+    MarkMutated,
     MoveLog,
     Mutation,
     Publish,
@@ -148,6 +150,10 @@ class Draft:
                 self._leases = _lacking(self._leases, node)
             case Mutation():
                 self._mutate(op)
+            case MarkMutated():
+                self._mark_mutated(op)
+            case FinishMutations(ids):
+                self._finish(ids)
             case KillMutation(id):
                 self._mutations = tuple(replace(m, killed=True) if m.id == id else m for m in self._mutations)
             case CreateTable(schema) | AlterMetadata(schema):
@@ -368,6 +374,7 @@ class Draft:
             self._schema_version,
             self._version,
             self._timestamp_ms,
+            drops_rows=op.drops_rows,
         )
         forgotten = set[int]()
         if len(self._mutations) > FINISHED_MUTATIONS_TO_KEEP:  # otherwise no part needs to be read
@@ -376,6 +383,25 @@ class Draft:
             done = [m.version for m in self._mutations if m.version not in lacking]
             forgotten = set(done[:-FINISHED_MUTATIONS_TO_KEEP])
         self._mutations = (*(m for m in self._mutations if m.version not in forgotten), new)
+
+    def _mark_mutated(self, op: MarkMutated) -> None:
+        parts = self._parts(op.partition_id)
+        places = positions(parts, op.ids)
+        if not places:
+            raise CorruptDataError(f"Entry {self._version} marks parts that are not active")
+        for at in places:
+            part = parts[at]
+            # Versions before this one show it under its old name; its bytes are those of the active part.
+            old = replace(part.manifest, bytes_on_disk=0)
+            self._lost.append(part)
+            self._remember(old, part.info, part.added, self._version, self._timestamp_ms)
+            marked = replace(part, info=replace(part.info, mutation=op.mutations[-1]), added=self._version)
+            self._gained.append(marked)
+            parts[at] = marked
+
+    def _finish(self, ids: tuple[str, ...]) -> None:
+        now_ms = self._timestamp_ms
+        self._mutations = tuple(replace(m, finished_ms=now_ms) if m.id in ids else m for m in self._mutations)
 
     def _collect(self, op: AdvanceGcHorizon) -> None:
         self._history = max(self._history, op.history)

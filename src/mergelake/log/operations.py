@@ -7,8 +7,8 @@ never changes.
 
 Table operations: `CreateTable`, `AlterMetadata`, `DropTable`, `UndropTable`; rows: `AddParts`, `Publish`,
 `DropRange`, `DropParts`, `DropDetached`; intentions to merge: `AddVolatile`, `CancelVolatile`, `AdoptVolatile`; changes
-of rows: `Mutation`, `KillMutation`; retention: `Tag`, `Untag`, `AddReference`, `DropReference`, `AdvanceGcHorizon`;
-nodes: `RenewLease`, `ReleaseLease`.
+of rows: `Mutation`, `MarkMutated`, `FinishMutations`, `KillMutation`; retention: `Tag`, `Untag`, `AddReference`,
+`DropReference`, `AdvanceGcHorizon`; nodes: `RenewLease`, `ReleaseLease`.
 Catalog operations: `CreateDatabase`, `DropDatabase`, `RenameDatabase`, `PutTable`, `RemoveTable`, `RenameTable`,
 `Exchange`. Of both: `MoveLog`.
 """
@@ -149,6 +149,26 @@ class Mutation:
     """In ClickHouse's words."""
     partition_ids: tuple[str, ...] | None = None
     """None is every partition."""
+    drops_rows: bool = True
+    """Whether it deletes rows: then merges that collapse rows may not come before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkMutated:
+    """No row of these parts is changed by their next mutations: their names say so, and no byte is written."""
+
+    partition_id: str
+    ids: tuple[str, ...]
+    """Ids of active parts that lack the same mutations."""
+    mutations: tuple[int, ...]
+    """Versions of the mutations, ascending: the first ones that the parts lack."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishMutations:
+    """No active part lacks these mutations any more, and none ever will: readers need not look for such parts."""
+
+    ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +357,8 @@ TableOp: TypeAlias = (
     | RenewLease
     | ReleaseLease
     | Mutation
+    | MarkMutated
+    | FinishMutations
     | KillMutation
     | Tag
     | Untag

@@ -6,7 +6,7 @@ Invariants of every state that `fold` returns:
 2. Every committed row that was not dropped lies in exactly one active part.
 3. Block numbers are assigned by position, from one counter for the whole table, and never reused.
 4. No active part begins at or below its partition's floor.
-5. The id of a part is active or retired at most once.
+5. The id of a part is active at most once; a part that mutations did not change is retired and active again.
 6. Live volatile parts of a partition are nested or disjoint, and the active parts within each tile its blocks.
 7. The mutations of a partition are in the order of their versions.
 
@@ -94,7 +94,7 @@ class VolatilePart:
 
 @dataclass(frozen=True, slots=True)
 class PendingMutation:
-    """A mutation in the log. Whether it is done follows from the active parts."""
+    """A mutation in the log. Whether it is done follows from the active parts; `finished_ms` says that it is known."""
 
     id: str
     version: int
@@ -106,6 +106,10 @@ class PendingMutation:
     added: int
     added_ms: int
     killed: bool = False
+    drops_rows: bool = True
+    """Whether it deletes rows."""
+    finished_ms: int = 0
+    """Time of the entry that says that no part lacks it; 0 before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,23 +80,30 @@ def covered(volatile: Sequence[VolatilePart], info: PartInfo) -> bool:
     return any(part.info.min_block <= info.max_block and info.min_block <= part.info.max_block for part in volatile)
 
 
+def lacking(mutations: Sequence[PendingMutation], element: PartInfo) -> tuple[PendingMutation, ...]:
+    """The mutations that the rows of an element still lack, in order."""
+    version, partition_id = element.data_version, element.partition_id
+    return tuple(
+        m
+        for m in mutations
+        if m.version > version
+        and not (m.killed or m.finished_ms)
+        and (m.partition_ids is None or partition_id in m.partition_ids)
+    )
+
+
 def pending(mutations: Sequence[PendingMutation], element: PartInfo) -> tuple[int, ...]:
     """Versions of the mutations that the rows of an element still lack, ascending."""
-    return tuple(
-        m.version
-        for m in mutations
-        if m.version > element.data_version
-        and not m.killed
-        and (m.partition_ids is None or element.partition_id in m.partition_ids)
-    )
+    return tuple(m.version for m in lacking(mutations, element)) if mutations else ()
 
 
 def unfinished(state: State) -> tuple[PendingMutation, ...]:
     """The mutations that some active part still lacks."""
-    if not state.mutations:
+    open_ones = [m for m in state.mutations if not (m.killed or m.finished_ms)]
+    if not open_ones:
         return ()
-    lacking = {version for part in state.parts() for version in pending(state.mutations, part.info)}
-    return tuple(m for m in state.mutations if m.version in lacking)
+    lacking = {version for part in state.parts() for version in pending(open_ones, part.info)}
+    return tuple(m for m in open_ones if m.version in lacking)
 
 
 def _low(part: ActivePart) -> int:

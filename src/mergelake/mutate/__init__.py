@@ -1,1 +1,1 @@
-"""Mutations: commands and plans (pure), execution. Still empty: the place is kept so that nothing has to move."""
+"""Mutations: validation and submission, plans (pure), execution."""

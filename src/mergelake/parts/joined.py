@@ -101,6 +101,7 @@ class JoinedReader(PartReader):
         batch_rows: int = 0,
         threads: int | None = None,
         ahead: ReadWindow | None = None,
+        with_deleted: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """All rows of the parts in the ranges, as one batch."""
         if ranges is not None and list(ranges) != [(0, len(self._parts))]:

@@ -259,14 +259,16 @@ class PartReader:
         batch_rows: int = BATCH_ROWS,
         threads: int | None = None,
         ahead: ReadWindow | None = None,
+        with_deleted: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of half-open mark ranges (default: all), as batches of about `batch_rows` rows in storage form.
 
-        Ranges are ascending and disjoint; a batch may span several. `ahead` has prefetched bytes. Raises
+        Ranges are ascending and disjoint; a batch may span several. `ahead` has prefetched bytes. `with_deleted`: also
+        the rows that a mask deletes (`masked`). Raises
         `CorruptDataError`, with the object and the offset in it, for invalid bytes.
         """
         requested = list(columns)
-        if masked := self.masked:
+        if masked := self.masked and not with_deleted:
             columns = list(dict.fromkeys([*columns, ROW_EXISTS]))
         whole = ranges is None and self.manifest.rows <= batch_rows and not self.layout.compact
         sources = self._sources(columns, whole=whole)

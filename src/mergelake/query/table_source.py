@@ -103,8 +103,8 @@ class TableSource:
         return self._directory, self.snapshot.schema.version
 
     def exact_rows(self) -> int | None:
-        """Rows of all parts."""
-        return self.snapshot.rows
+        """Number of rows; None if it is not known without reading."""
+        return self.snapshot.exact_rows
 
     def can_filter(self, predicate: str) -> bool:
         """Whether `expr` supports the predicate."""
@@ -187,6 +187,8 @@ class TableSource:
         snapshot = self.snapshot
         if snapshot.settings.integer("max_partitions_to_read") > 0:
             return "max_partitions_to_read is set"
+        if any(snapshot.lacking(part.info) for part in parts.parts):
+            return "parts of it have pending mutations"
         versions = frozenset(part.manifest.schema_version for part in parts.parts)
         return snapshot.partitions.remembered(
             ("differs", snapshot.schema.version, versions),

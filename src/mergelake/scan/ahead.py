@@ -125,7 +125,7 @@ class _Ahead:
                     each.filter(step, self._types)
                 rows = [each for each in rows if each.count]
             self._fetch(rows, self._plan.columns)
-            return [] if self._ended else [each.batch(self._plan.columns, self._schema) for each in rows]
+            return [] if self._ended else [e.batch(self._plan.columns, self._schema) for e in rows if e.count]
 
     def _fetch(self, rows: Sequence[RowSelection], names: Sequence[str]) -> None:
         """Fetch the bytes of columns of all pieces in one round."""

@@ -44,6 +44,8 @@ class RowSelection:
         self._rows: NDArray[np.int64] | None = None
         """Row numbers in the part, ascending; None while all rows of the ranges are alive."""
         self._arrays: Arrays = {}
+        self._base: Arrays = {}  # columns as the part has them, before its pending mutations
+        self._settled = False  # whether deleted rows were dropped
         starts = source.row_starts
         self._looked_at = int(sum(starts[end] - starts[begin] for begin, end in ranges))
         stats.add(rows=self._looked_at, marks=sum(end - begin for begin, end in ranges))
@@ -51,25 +53,61 @@ class RowSelection:
     @property
     def count(self) -> int:
         """Number of surviving rows."""
+        self._settle()
+        return self._alive
+
+    @property
+    def _alive(self) -> int:
         return self._looked_at if self._rows is None else len(self._rows)
 
     def fetch(self, names: Sequence[str]) -> Arrays:
         """The columns' values in the surviving rows; columns that were not read yet are read."""
         missing = [name for name in names if name not in self._arrays]
-        if not missing:
-            return {name: self._arrays[name] for name in names}
-        arrays = self._source.read(missing, self.ranges, self.ahead)
-        self._stats.add(bytes_=sum(array.nbytes for array in arrays.values()))
-        if self._rows is not None:
-            places = pa.array(self._places())
-            arrays = {name: array.take(places) for name, array in arrays.items()}
-        self._arrays.update(arrays)
+        if missing:
+            self._settle()
+            steps = self._source.steps
+            if steps is None:
+                self._arrays.update(self._read(missing))
+            else:
+                base = self._read_base(steps.base(missing, deletes=False))
+                self._arrays.update(steps.apply(base, self._alive, missing, deletes=False)[0])
         return {name: self._arrays[name] for name in names}
+
+    def _read(self, names: Sequence[str]) -> Arrays:
+        arrays = self._source.read(names, self.ranges, self.ahead)
+        self._stats.add(bytes_=sum(array.nbytes for array in arrays.values()))
+        if self._rows is None:
+            return arrays
+        places = pa.array(self._places())
+        return {name: array.take(places) for name, array in arrays.items()}
+
+    def _read_base(self, names: Sequence[str]) -> Arrays:
+        missing = [name for name in names if name not in self._base]
+        if missing:
+            self._base.update(self._read(missing))
+        return {name: self._base[name] for name in names}
+
+    def _settle(self) -> None:
+        """Drop the rows that the part's mask or its pending mutations delete."""
+        if self._settled:
+            return
+        self._settled = True
+        mask = self._source.mask(self.ranges, self.ahead)
+        if mask is not None:
+            self.keep(mask)
+        steps = self._source.steps
+        if steps is not None and steps.deletes and self._alive:
+            alive = steps.apply(self._read_base(steps.for_deletes()), self._alive, ())[1]
+            if alive is not None:
+                self.keep(alive)
 
     def needs(self, names: Sequence[str]) -> list[FileRange]:
         """The bytes that `fetch` has to get from the store."""
         missing = [name for name in names if name not in self._arrays]
-        ranges = self._source.needs(missing, self.ranges) if missing and self.count else []
+        steps = self._source.steps
+        if steps is not None:
+            missing = [n for n in steps.base(missing, deletes=not self._settled) if n not in self._base]
+        ranges = self._source.needs(missing, self.ranges) if missing and self._alive else []
         return ranges if self.ahead is None else [part for part in ranges if not self.ahead.covers(part)]
 
     @property
@@ -109,6 +147,7 @@ class RowSelection:
             self._rows = self._rows[kept]
         places = pa.array(kept)
         self._arrays = {name: array.take(places) for name, array in self._arrays.items()}
+        self._base = {name: array.take(places) for name, array in self._base.items()}
         granules = np.unique(np.searchsorted(self._source.row_starts, self._rows, "right") - 1)
         self.ranges = join(granules)
 

@@ -24,7 +24,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -197,7 +197,7 @@ class _Layers:
             for item, index in zip(group, indexes, strict=True):
                 ranges = _granules_between(index, types, flags, item.ranges, low, high)
                 if ranges:
-                    items.append(ScanItem(item.info, item.manifest, ranges))
+                    items.append(replace(item, ranges=ranges))
             if items:
                 yield Layer(tuple(items), low, high)
 

@@ -29,7 +29,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import EvaluationContext
 from mergelake.format.names import streams_by_column
-from mergelake.log.state import ActivePart
+from mergelake.log.state import ActivePart, PendingMutation
 from mergelake.order.replacing import replacing_mode
 from mergelake.parts.ahead import open_parts
 from mergelake.parts.cache import PartCache
@@ -56,6 +56,7 @@ from mergelake.scan.skip import COMBINED, PartSkips, SkipPlan, skip_in_part, ski
 from mergelake.scan.source import of_part, open_part
 from mergelake.store.protocol import Store
 from mergelake.table.handle import Snapshot
+from mergelake.views.bound import bind_steps
 
 _MANY_PARTS = 64
 """Minimum number of parts whose indexes are searched together."""
@@ -68,6 +69,8 @@ class ScanItem:
     info: PartInfo
     manifest: PartManifest
     ranges: tuple[MarkRange, ...]
+    lacks: tuple[PendingMutation, ...] = ()
+    """The mutations that are applied to the rows on reading."""
 
     @property
     def marks(self) -> int:
@@ -304,7 +307,7 @@ class _IndexSearch:
         key = keys.primary
         condition = analyze(self.predicate, key)
         if not key.nodes or is_useless(condition) or not parts:
-            items = [ScanItem(p.info, p.manifest, ((0, p.manifest.marks),)) for p in parts]
+            items = [self._item(part) for part in parts]
         else:
             items = self._search(parts, condition, keys, columns)
         if key.nodes:
@@ -320,9 +323,7 @@ class _IndexSearch:
         """The items of parts that may match, by their primary indexes."""
         types = keys.primary.types
         # Adopted parts whose last key is not known are read whole.
-        unjudged = [
-            ScanItem(p.info, p.manifest, ((0, p.manifest.marks),)) for p in parts if not p.manifest.key_range[1]
-        ]
+        unjudged = [self._item(part) for part in parts if not part.manifest.key_range[1]]
         parts = [part for part in parts if part.manifest.key_range[1]]
         first, last = key_ends(parts, keys)
         ends = [pa.concat_arrays([a, b]) for a, b in zip(first, last, strict=True)]
@@ -370,19 +371,28 @@ class _IndexSearch:
                 indexes, condition, types, keys.descending, _bounds(limits, bounded, wanted)
             )
         ranges = [*zip(single, [((0, 1),)] * len(single), strict=True), *zip(wanted, part_ranges, strict=True)]
-        judged = [ScanItem(parts[i].info, parts[i].manifest, r) for i, r in ranges if r]
+        judged = [replace(self._item(parts[i]), ranges=r) for i, r in ranges if r]
         return sorted(unjudged + judged, key=lambda item: item.info)
 
     def skip(self, items: tuple[ScanItem, ...], steps: list[IndexStep] | None) -> tuple[ScanItem, ...]:
         """Select marks of the items by the skip indexes, and append their steps to `steps`."""
-        plan = skip_plan(self.snapshot.schema, self.predicate)
+        schema = self.snapshot.schema
+        plan = skip_plan(schema, self.predicate)
         if plan is None:
             return items
 
         def skips_of(item: ScanItem) -> PartSkips:
             with of_part(item.info):
                 reader = self._open(item.manifest)
-                return skip_in_part(reader, plan, item.ranges, plan.order(reader))
+                order = plan.order(reader)
+                steps = bind_steps(item.lacks, schema, item.info.partition_id)
+                if steps is not None:  # an index does not know values that are updated on reading
+                    touched = steps.touched
+                    fits = [not touched.isdisjoint(plan.indexes[i].index.columns) for i in order]
+                    if any(fits) and plan.combines:
+                        return PartSkips([], item.ranges)
+                    order = [i for i, unfit in zip(order, fits, strict=True) if not unfit]
+                return skip_in_part(reader, plan, item.ranges, order)
 
         if len(items) < 3:
             part_skips = [skips_of(item) for item in items]
@@ -411,6 +421,11 @@ class _IndexSearch:
             final = [skips.final for skips in part_skips]
             step = _skip_counts("", COMBINED, "Final set of granules after AND/OR processing", final, before)
             steps.append(replace(step, parts=len(items)))  # ClickHouse does not count parts again
+
+    def _item(self, part: ActivePart) -> ScanItem:
+        """The whole of a part."""
+        manifest = part.manifest
+        return ScanItem(part.info, manifest, ((0, manifest.marks),), self.snapshot.lacking(part.info))
 
     def _open(self, manifest: PartManifest) -> PartReader:
         return open_part(self.store, self.directory, manifest, self.snapshot.schema, self.caches)

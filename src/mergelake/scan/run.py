@@ -11,6 +11,7 @@ from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.source import PartSource, of_part, open_part
 from mergelake.scan.stats import ScanStats
 from mergelake.store.protocol import Store
+from mergelake.views.bound import bind_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,5 @@ class ReadRun:
         """Open the part of an item; errors name the part."""
         schema = self.plan.schema
         with of_part(item.info):
-            return PartSource(
-                open_part(self.store, self.directory, item.manifest, schema, self.caches), item.info, schema
-            )
+            reader = open_part(self.store, self.directory, item.manifest, schema, self.caches)
+            return PartSource(reader, item.info, schema, bind_steps(item.lacks, schema, item.info.partition_id))

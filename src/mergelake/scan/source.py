@@ -30,12 +30,13 @@ from mergelake.expr.values import to_arrow
 from mergelake.format.defaults import default_array
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import FileRange
-from mergelake.parts.reader import PartReader
+from mergelake.parts.reader import ROW_EXISTS, PartReader
 from mergelake.parts.window import ReadWindow
 from mergelake.scan.predicate import all_types
 from mergelake.scan.prune import MarkRange
 from mergelake.scan.request import VIRTUAL_COLUMNS
 from mergelake.store.protocol import Store
+from mergelake.views.bound import Steps
 
 Arrays = dict[str, pa.Array]
 
@@ -58,7 +59,9 @@ def of_part(info: PartInfo) -> Iterator[None]:
 class PartSource:
     """Reads any column of the table from one part, for ranges of marks."""
 
-    def __init__(self, reader: PartReader, info: PartInfo, schema: TableSchema) -> None:
+    def __init__(self, reader: PartReader, info: PartInfo, schema: TableSchema, steps: Steps | None = None) -> None:
+        self.steps = steps
+        """What the part lacks: `read` does not apply it, `RowSelection` does."""
         self._reader = reader
         self._info = info
         self._schema = schema
@@ -75,7 +78,8 @@ class PartSource:
 
     def stored_columns(self, names: Sequence[str]) -> list[str]:
         """The stored columns that are read for `names`; if there are none, one column, for the row count."""
-        return self._stored(names) or [column.name for column in self._schema.stored if column.name in self._held][:1]
+        based = names if self.steps is None else self.steps.base(names)
+        return self._stored(based) or [column.name for column in self._schema.stored if column.name in self._held][:1]
 
     def primary_index(self, types: Sequence[t.DataType]) -> tuple[pa.Array, ...]:
         """The primary key at each mark, the final one included, in storage form."""
@@ -85,6 +89,15 @@ class PartSource:
     def reader(self) -> PartReader:
         """The reader of the part."""
         return self._reader
+
+    def mask(self, ranges: Sequence[MarkRange], ahead: ReadWindow | None = None) -> NDArray[np.bool_] | None:
+        """Which rows of the ranges the part's own mask leaves; None if it has none."""
+        with of_part(self._info):
+            if not self._reader.masked:
+                return None
+            rows = int(sum(self.row_starts[end] - self.row_starts[begin] for begin, end in ranges))
+            exists = self._read_stored([ROW_EXISTS], ranges, rows, ahead)[ROW_EXISTS]
+            return np.asarray(exists.to_numpy() != 0, dtype=np.bool_)
 
     def needs(self, names: Sequence[str], ranges: Sequence[MarkRange]) -> list[FileRange]:
         """The byte ranges that `read` has to fetch for the columns."""
@@ -108,8 +121,8 @@ class PartSource:
         self, names: Sequence[str], ranges: Sequence[MarkRange], rows: int, ahead: ReadWindow | None
     ) -> Arrays:
         if not names or not rows:
-            return {name: default_array(self._types[name], 0) for name in names}
-        batches = list(self._reader.read(names, ranges, batch_rows=rows, ahead=ahead))
+            return {name: default_array(self._types.get(name, t.UINT8), 0) for name in names}
+        batches = list(self._reader.read(names, ranges, batch_rows=rows, ahead=ahead, with_deleted=True))
         return {name: joined([batch.column(i) for batch in batches]) for i, name in enumerate(names)}
 
     def _stored(self, names: Sequence[str]) -> list[str]:

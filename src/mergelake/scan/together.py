@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from mergelake.parts.joined import JoinedReader, WholePart, fetch_whole_part, is_joinable
@@ -59,17 +59,25 @@ def begin_rows(run: ReadRun, pieces: Sequence[Opened]) -> list[RowSelection]:
     """Row selections of the pieces, in order; consecutive small parts of equal structure share one."""
     out: list[RowSelection] = []
     fetched = ((piece, _fetched(run, *piece)) for piece in pieces)
-    for structure, alike in groupby(fetched, lambda each: each[1].structure if each[1] is not None else None):
+    for structure, alike in groupby(fetched, _structure):
         members = list(alike)
         parts = [part for _, part in members if part is not None]
         if structure is not None and len(parts) > 1:
-            source = PartSource(JoinedReader(parts), members[0][0][0].info, run.plan.schema)
+            first = members[0][0]
+            source = PartSource(JoinedReader(parts), first[0].info, run.plan.schema, first[1].steps)
             out.append(RowSelection(source, [(0, len(parts))], run.stats))
         else:
             for part in parts:
                 part.reader.hold(part.files)  # not fetched again
             out += [RowSelection(source, ranges, run.stats) for (_, source, ranges), _ in members]
     return out
+
+
+def _structure(fetched: tuple[Opened, WholePart | None]) -> Hashable | None:
+    """Equal for pieces that can be read as one part; None for one that is read alone."""
+    (_, source, _), part = fetched
+    structure = part.structure if part is not None else None
+    return structure if structure is None or source.steps is None else (structure, source.steps.steps)
 
 
 def _fetched(run: ReadRun, item: ScanItem, source: PartSource, ranges: Sequence[MarkRange]) -> WholePart | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -77,7 +78,7 @@ def split_plan(plan: ScanPlan, pieces: int) -> list[ScanPlan]:
     marks = 0
     for item in plan.items:
         for piece in cut_pieces(item, share):
-            cut = ScanItem(item.info, item.manifest, piece.ranges)
+            cut = replace(item, ranges=piece.ranges)
             if items and marks + cut.marks > share:
                 out.append(plan.with_items(items))
                 items, marks = [], 0

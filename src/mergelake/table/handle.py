@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from mergelake.core.clock import Clock
 from mergelake.core.errors import CorruptDataError, InvalidInputError, error
 from mergelake.core.ids import IdSource
+from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.log.backends import Backends
@@ -22,9 +23,9 @@ from mergelake.log.migrate import new_tree
 from mergelake.log.operations import CreateTable, TableOp
 from mergelake.log.part_map import Partitions
 from mergelake.log.retention import require_kept, version_of_tag
-from mergelake.log.state import ActivePart, State
+from mergelake.log.state import ActivePart, PendingMutation, State
 from mergelake.log.tags import read_tag
-from mergelake.log.volatile import unfinished
+from mergelake.log.volatile import lacking
 from mergelake.store.protocol import Store
 
 T = TypeVar("T")
@@ -43,20 +44,14 @@ class Snapshot:
     """Active parts by partition id, in block order."""
     schemas: Mapping[int, TableSchema] = field(default_factory=dict)
     """Every schema by version: a part is read by the one that it was written with."""
+    mutations: tuple[PendingMutation, ...] = ()
+    """Mutations that parts may lack, in order: reading a part applies those that it lacks (`lacking`)."""
 
     @staticmethod
     def of(state: State) -> Snapshot:
-        """The snapshot of a state.
-
-        UNKNOWN_TABLE if there is no table (any more); NOT_IMPLEMENTED while parts lack a mutation: their rows without
-        it would be wrong.
-        """
-        mutations = unfinished(state)
-        if mutations:
-            names = ", ".join(mutation.id for mutation in mutations[:3])
-            message = f"Reading a table with unfinished mutations ({names}) is not supported"
-            raise error("NOT_IMPLEMENTED", message, "Wait until they are done, or kill them")
-        return Snapshot(state.version, state.timestamp_ms, state.schema, state.partitions, state.schemas)
+        """The snapshot of a state. UNKNOWN_TABLE if there is no table (any more)."""
+        mutations = tuple(m for m in state.mutations if not (m.killed or m.finished_ms))
+        return Snapshot(state.version, state.timestamp_ms, state.schema, state.partitions, state.schemas, mutations)
 
     @cached_property
     def parts(self) -> tuple[ActivePart, ...]:
@@ -70,8 +65,20 @@ class Snapshot:
 
     @property
     def rows(self) -> int:
-        """Rows of all parts."""
+        """Rows of all parts, with those that are deleted and not removed yet."""
         return self.partitions.totals.rows
+
+    @cached_property
+    def exact_rows(self) -> int | None:
+        """Number of rows; None if rows may be deleted in some part."""
+        deleting = tuple(mutation for mutation in self.mutations if mutation.drops_rows)
+        if deleting and any(lacking(deleting, part.info) for part in self.parts):
+            return None
+        return self.rows
+
+    def lacking(self, info: PartInfo) -> tuple[PendingMutation, ...]:
+        """The mutations that the rows of a part lack, in order."""
+        return lacking(self.mutations, info) if self.mutations else ()
 
     def partition(self, partition_id: str) -> tuple[ActivePart, ...]:
         """The parts of one partition, in block order."""

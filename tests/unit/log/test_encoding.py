@@ -37,6 +37,8 @@ EVERY_KIND = (
     ops.Mutation("m", "DELETE WHERE 1"),
     ops.Mutation("m", "DELETE WHERE 1", ("2026",)),
     ops.Mutation("m", "DELETE WHERE 1", ()),
+    ops.MarkMutated("p", ("a" * 32,), (7, 9)),
+    ops.FinishMutations(("m",)),
     ops.KillMutation("m"),
     ops.DropDetached(("d",)),
     ops.Tag("release", 7),

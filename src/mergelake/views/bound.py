@@ -1,0 +1,251 @@
+"""Commands bound against the columns of a table, and their application to rows. Pure.
+
+`Steps` are the bound commands that one part lacks. `base(wanted)` names the columns to read from the part for some
+columns of the view; `apply` turns their values in some rows into those of the view. Commands are applied in order: each
+sees what those before it left, and an expression is evaluated for the rows that match only, so one that fails for other
+rows does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mergelake.core import types as t
+from mergelake.core.errors import error
+from mergelake.core.schema import Column, TableSchema
+from mergelake.expr.aliases import expand_aliases
+from mergelake.expr.binder import bind
+from mergelake.expr.bound import BoundNode, columns_of
+from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.nodes import Call, Literal
+from mergelake.expr.parser import parse
+from mergelake.expr.values import to_arrow
+from mergelake.log.state import PendingMutation
+from mergelake.views.commands import Command, Delete, parse_commands
+
+Arrays = dict[str, pa.Array]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One bound command, or the MATERIALIZED columns that follow from one."""
+
+    where: BoundNode | None
+    """None: the rows that matched in the step before."""
+    sets: Mapping[str, BoundNode] = field(default_factory=dict)
+    """By column the new value, of the column's type; empty: the rows are deleted."""
+
+    @property
+    def deletes(self) -> bool:
+        """Whether the rows that match are deleted."""
+        return not self.sets
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What a part lacks, in order."""
+
+    steps: tuple[Step, ...]
+    types: Mapping[str, t.DataType]
+    """Types of the table's columns."""
+    versions: tuple[int, ...] = ()
+    """Versions of the mutations: equal for parts with the same rows to be changed."""
+
+    @property
+    def deletes(self) -> bool:
+        """Whether rows may be deleted."""
+        return any(step.deletes for step in self.steps)
+
+    @property
+    def touched(self) -> frozenset[str]:
+        """The columns that get new values."""
+        return frozenset(name for step in self.steps for name in step.sets)
+
+    def base(self, wanted: Sequence[str], *, deletes: bool = True) -> list[str]:
+        """The columns to read from the part for columns `wanted` of the view.
+
+        `deletes=False`: deleted rows are known already, and are not among those that `apply` gets.
+        """
+        return self._live(wanted, deletes)[0]
+
+    def for_deletes(self) -> list[str]:
+        """The columns to read in order to know which rows are deleted."""
+        return self.base((), deletes=True) if self.deletes else []
+
+    def _live(self, wanted: Sequence[str], deletes: bool) -> tuple[list[str], list[frozenset[str]]]:
+        """(columns to read, for each step the columns that are needed after it)."""
+        live = dict.fromkeys(wanted)
+        after: list[frozenset[str]] = [frozenset()] * len(self.steps)
+        follows = False
+        for at in range(len(self.steps) - 1, -1, -1):
+            step = self.steps[at]
+            after[at] = frozenset(live)
+            needed = [name for name in step.sets if name in live]
+            for name in needed:
+                live |= dict.fromkeys(columns_of(step.sets[name]))
+            if step.where is None:
+                follows = follows or bool(needed)
+            elif needed or follows or (step.deletes and deletes):
+                live |= dict.fromkeys(columns_of(step.where))
+                follows = False
+        return list(live), after
+
+    def apply(
+        self, arrays: Arrays, rows: int, wanted: Sequence[str], *, deletes: bool = True
+    ) -> tuple[Arrays, Mask | None]:
+        """The columns `wanted` after all steps, and which of the rows stay (None: all).
+
+        `arrays` are the columns `base(wanted, deletes)` in `rows` rows, in storage form. If rows go, the arrays that
+        are returned have those that stay.
+        """
+        _, after = self._live(wanted, deletes)
+        held, alive = dict(arrays), np.arange(rows) if deletes and self.deletes else None
+        count = rows
+        matched: Mask | None = None
+        for at, step in enumerate(self.steps):
+            needed = [name for name in step.sets if name in after[at]]
+            follows = at + 1 < len(self.steps) and self.steps[at + 1].where is None
+            if not (needed or (step.deletes and deletes) or (follows and self._follows(at, after))):
+                matched = None if step.where is not None else matched
+                continue
+            if step.where is not None:
+                matched = self._context(held, count).mask(step.where) if count else np.zeros(0, np.bool_)
+            if matched is None or not matched.any():
+                continue
+            if step.deletes:
+                keep = pa.array(np.flatnonzero(~matched))
+                held = {name: array.take(keep) for name, array in held.items()}
+                count = len(keep)
+                assert alive is not None
+                alive = alive[~matched]
+                continue
+            held |= self._updated(step, needed, held, matched)
+        mask = None
+        if alive is not None and len(alive) < rows:
+            mask = np.zeros(rows, np.bool_)
+            mask[alive] = True
+        return {name: held[name] for name in wanted}, mask
+
+    def _follows(self, at: int, after: Sequence[frozenset[str]]) -> bool:
+        """Whether a step that uses the matches of step `at` is needed."""
+        for place in range(at + 1, len(self.steps)):
+            if self.steps[place].where is not None:
+                return False
+            if not after[place].isdisjoint(self.steps[place].sets):
+                return True
+        return False
+
+    def _updated(self, step: Step, needed: Sequence[str], held: Arrays, matched: Mask) -> Arrays:
+        places = np.flatnonzero(matched)
+        every = len(places) == len(matched)
+        at = pa.array(places)
+        reads = dict.fromkeys(name for column in needed for name in columns_of(step.sets[column]))
+        some = {name: held[name] if every else held[name].take(at) for name in reads}
+        context = self._context(some, len(places))
+        out = {}
+        for name in needed:
+            node = step.sets[name]
+            new = to_arrow(context.eval(node), self.types[name], len(places))
+            out[name] = new if every else scattered(held[name], new, matched, places)
+        return out
+
+    def _context(self, arrays: Arrays, rows: int) -> EvaluationContext:
+        return EvaluationContext.of_block(pa.table(arrays) if arrays else pa.table({"": pa.nulls(rows)}), self.types)
+
+
+def scattered(old: pa.Array, new: pa.Array, matched: Mask, places: NDArray[np.int64]) -> pa.Array:
+    """`old` with the values at `places` (where `matched`) replaced by `new`."""
+    kind = old.type
+    if kind == new.type and (pa.types.is_primitive(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary(kind)):
+        return pc.replace_with_mask(old, pa.array(matched), new)
+    if pa.types.is_dictionary(kind) and (old.dictionary.null_count or new.dictionary.null_count):
+        decoded = scattered(old.dictionary_decode(), new.dictionary_decode(), matched, places)
+        return decoded.dictionary_encode().cast(kind)
+    take = np.arange(len(old), dtype=np.int64)
+    take[places] = len(old) + np.arange(len(new))
+    both = pa.chunked_array([old, new])
+    if pa.types.is_dictionary(kind):
+        both = both.unify_dictionaries()
+    whole = both.combine_chunks()
+    return (whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole).take(pa.array(take))
+
+
+def bind_steps(mutations: Sequence[PendingMutation], schema: TableSchema, partition_id: str) -> Steps | None:
+    """The commands of `mutations` that concern a partition; None if there are none.
+
+    Raises the errors of parsing and binding.
+    """
+    commands = tuple(
+        command
+        for mutation in mutations
+        for command in parse_commands(mutation.commands)
+        if command.partition_id in (None, partition_id)
+    )
+    if not commands:
+        return None
+    return Steps(_bound_steps(commands, _Columns(schema)), schema.types, tuple(m.version for m in mutations))
+
+
+class _Columns:
+    """The columns of a schema as a cache key."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+        self._key = schema.columns
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Columns) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@lru_cache(maxsize=256)
+def _bound_steps(commands: tuple[Command, ...], columns: _Columns) -> tuple[Step, ...]:
+    return tuple(step for command in commands for step in bind_command(command, columns.schema))
+
+
+def bind_command(command: Command, schema: TableSchema) -> list[Step]:
+    """The steps of a command: itself, and the MATERIALIZED columns that depend on what it sets."""
+    where = bind_condition(command.where, schema)
+    if isinstance(command, Delete):
+        return [Step(where)]
+    sets = {name: bind_value(value, schema.column(name), schema) for name, value in command.assignments}
+    steps = [Step(where, sets)]
+    changed = set(sets)
+    while dependents := {
+        column.name: bind_value(column.default, column, schema)
+        for column in schema.stored
+        if column.default_kind == "MATERIALIZED" and not changed.isdisjoint(_reads(column, schema))
+    }:
+        steps.append(Step(None, dependents))
+        changed = set(dependents)
+    return steps
+
+
+def _reads(column: Column, schema: TableSchema) -> tuple[str, ...]:
+    return columns_of(bind(expand_aliases(parse(column.default), schema), schema.types))
+
+
+def bind_condition(text: str, schema: TableSchema) -> BoundNode:
+    """A WHERE bound against the columns. Raises ILLEGAL_TYPE_OF_ARGUMENT if it is no condition."""
+    bound = bind(expand_aliases(parse(text), schema), schema.types)
+    inner = t.inner_type(bound.type)
+    if not isinstance(inner, t.Bool | t.Nothing) and inner != t.UINT8:
+        message = f"The WHERE of a mutation has type {bound.type}, and must have UInt8: {text}"
+        raise error("ILLEGAL_TYPE_OF_ARGUMENT", message, "Compare it with something")
+    return bound
+
+
+def bind_value(text: str, column: Column, schema: TableSchema) -> BoundNode:
+    """An expression as a new value of a column: cast to its type, as CAST does."""
+    inner = expand_aliases(parse(text), schema)
+    return bind(Call("CAST", (inner, Literal(str(column.type).encode(), t.STRING))), schema.types)

@@ -1,0 +1,150 @@
+"""The commands of a mutation: `UPDATE a = x, … [IN PARTITION …] WHERE …` and `DELETE [IN PARTITION …] WHERE …`.
+
+The log has them as text. A lightweight DELETE is `UPDATE _row_exists = 0 WHERE …`, as in ClickHouse. Expressions stay
+text until they are bound against the columns of a table (`views.bound`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+from mergelake.core.errors import error
+from mergelake.core.lexer import Token, TokenReader, syntax_error
+from mergelake.core.text import quote_identifier_if_needed, quote_string, string_bytes
+
+ROW_EXISTS = "_row_exists"
+"""The column of ClickHouse's lightweight DELETE: 0 for deleted rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """New values for the rows that match. All expressions see the row as it was before the command."""
+
+    assignments: tuple[tuple[str, str], ...]
+    """Column and expression, as ClickHouse text."""
+    where: str
+    partition_id: str | None = None
+    """The partition that it is restricted to."""
+
+    def __str__(self) -> str:
+        sets = ", ".join(f"{quote_identifier_if_needed(name)} = {value}" for name, value in self.assignments)
+        return f"UPDATE {sets}{_in_partition(self.partition_id)} WHERE {self.where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """The rows that match go."""
+
+    where: str
+    partition_id: str | None = None
+    lightweight: bool = False
+    """Whether parts get a mask (`_row_exists`) at first, and lose the rows in their next merge."""
+
+    def __str__(self) -> str:
+        head = f"UPDATE {ROW_EXISTS} = 0" if self.lightweight else "DELETE"
+        return f"{head}{_in_partition(self.partition_id)} WHERE {self.where}"
+
+
+Command: TypeAlias = Update | Delete
+
+
+def _in_partition(partition_id: str | None) -> str:
+    return "" if partition_id is None else f" IN PARTITION ID {quote_string(partition_id)}"
+
+
+def commands_text(commands: Sequence[Command]) -> str:
+    """The commands as the log has them; `parse_commands` reads it."""
+    return ", ".join(map(str, commands))
+
+
+@lru_cache(maxsize=1024)
+def parse_commands(text: str) -> tuple[Command, ...]:
+    """Inverse of `commands_text`. Raises SYNTAX_ERROR."""
+    tokens = TokenReader(text)
+    out: list[Command] = []
+    while True:
+        out.append(_command(tokens))
+        if tokens.peek().kind == "end":
+            return tuple(out)
+        _expect(tokens, ",")
+
+
+def drops_rows(commands: Sequence[Command]) -> bool:
+    """Whether any of the commands deletes rows."""
+    return any(isinstance(command, Delete) for command in commands)
+
+
+def _command(tokens: TokenReader) -> Command:
+    word = tokens.next()
+    if word.upper == "DELETE":
+        partition_id = _partition(tokens)
+        _expect(tokens, "WHERE")
+        return Delete(expression_text(tokens), partition_id)
+    if word.upper != "UPDATE":
+        raise syntax_error(tokens.text, word.start, "Expected UPDATE or DELETE", found=word.text)
+    assignments = read_assignments(tokens)
+    partition_id = _partition(tokens)
+    _expect(tokens, "WHERE")
+    where = expression_text(tokens)
+    if assignments == ((ROW_EXISTS, "0"),):
+        return Delete(where, partition_id, lightweight=True)
+    return Update(assignments, where, partition_id)
+
+
+def read_assignments(tokens: TokenReader) -> tuple[tuple[str, str], ...]:
+    """`a = x, b = y`, up to IN PARTITION, WHERE or the end."""
+    out = []
+    while True:
+        name = tokens.next()
+        if not name.is_name:
+            raise syntax_error(tokens.text, name.start, "Expected the name of a column", found=name.text)
+        full = name.name
+        while tokens.peek().text == ".":
+            tokens.next()
+            full += f".{tokens.next().name}"
+        _expect(tokens, "=")
+        out.append((full, expression_text(tokens)))
+        if tokens.peek().text != ",":
+            return tuple(out)
+        tokens.next()
+
+
+def expression_text(tokens: TokenReader, ends: Sequence[str] = ("WHERE", "SETTINGS", "FORMAT", ";")) -> str:
+    """The text of an expression, which ends at a comma outside of brackets, IN PARTITION, or one of `ends`."""
+    first, depth = tokens.peek(), 0
+    while True:
+        token = tokens.peek()
+        if token.kind == "end" or (not depth and _is_end(token, tokens.peek(1), ends)):
+            break
+        depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
+        if depth < 0:
+            break
+        tokens.next()
+    if tokens.peek() is first:
+        raise syntax_error(tokens.text, first.start, "Expected an expression", found=first.text or "the end")
+    return tokens.text[first.start : tokens.previous_end]
+
+
+def _is_end(token: Token, after: Token, ends: Sequence[str]) -> bool:
+    return token.text == "," or token.upper in ends or (token.upper == "IN" and after.upper == "PARTITION")
+
+
+def _partition(tokens: TokenReader) -> str | None:
+    """`IN PARTITION ID '…'`, the form of the log."""
+    if tokens.peek().upper != "IN":
+        return None
+    for word in ("IN", "PARTITION", "ID"):
+        _expect(tokens, word)
+    token = tokens.next()
+    if token.kind != "string":
+        raise error("SYNTAX_ERROR", f"The id of a partition is a string, not {token.text}")
+    return string_bytes(token.text).decode()
+
+
+def _expect(tokens: TokenReader, word: str) -> None:
+    token = tokens.next()
+    if token.upper != word:
+        raise syntax_error(tokens.text, token.start, f"Expected {word}", found=token.text or "the end")
