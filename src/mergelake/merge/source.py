@@ -85,11 +85,19 @@ class SourceReader:
         """The rows that pending mutations change; None if there are none."""
         return self._matches
 
-    def find_matches(self, batch_rows: int, window_bytes: int) -> None:
-        """Find the rows that the pending mutations change. Has to be called before `read` if there are any."""
+    def find_matches(self, batch_rows: int, window_bytes: int, ranges: Sequence[tuple[int, int]] | None = None) -> None:
+        """Find the rows that the pending mutations change. Has to be called before `read` if there are any.
+
+        `ranges` are the marks in which they are, if that is known, for a part without a mask.
+        """
         if self._steps is not None and self.rows:
             names = self._steps.for_matches()
-            self._matches = find_matches(self._steps, self._read(names, batch_rows, window_bytes))
+            places = None
+            if ranges is not None:
+                starts = np.concatenate(([0], np.cumsum(self._reader.granule_rows)))
+                places = [(int(starts[begin]), int(starts[end])) for begin, end in ranges]
+            batches = self._read(names, batch_rows, window_bytes, ranges)
+            self._matches = find_matches(self._steps, batches, self.rows, places)
             if self._matches is not None:
                 self.rows = self._matches.rows
 
@@ -125,7 +133,13 @@ class SourceReader:
                 changed, _ = matches.steps.apply(arrays, count, names, known=known)
                 yield pa.RecordBatch.from_arrays([changed[name] for name in names], list(names))
 
-    def _read(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self,
+        names: Sequence[str],
+        batch_rows: int,
+        window_bytes: int,
+        ranges: Sequence[tuple[int, int]] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         """All rows of these columns in storage form, about `batch_rows` at a time.
 
         About `window_bytes` of data are fetched together (at least those of a batch), as many sources are open at once.
@@ -146,7 +160,10 @@ class SourceReader:
         if is_remote(self._reader.store):
             window_bytes //= 2  # the next window is fetched meanwhile
         window_rows = max(batch_rows, int(window_bytes / max(row_bytes, 1e-3)))
-        batches = self._batches(wanted, batch_rows, window_rows)
+        if ranges is not None:
+            batches = self._reader.read(wanted, ranges, batch_rows=batch_rows)
+        else:
+            batches = self._batches(wanted, batch_rows, window_rows)
         if not computed:
             return batches
 

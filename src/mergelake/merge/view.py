@@ -6,7 +6,7 @@ columns the mutations change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,15 +41,21 @@ class Matches:
         return masks if alive is None else [mask[alive] for mask in masks]
 
 
-def find_matches(steps: Steps, batches: Iterable[pa.RecordBatch]) -> Matches | None:
-    """The matches in a source, read as `steps.for_matches()`; None if no row matches any step."""
+def find_matches(
+    steps: Steps,
+    batches: Iterable[pa.RecordBatch],
+    rows: int,
+    places: Sequence[tuple[int, int]] | None = None,
+) -> Matches | None:
+    """The matches in a source of `rows` rows, read as `steps.for_matches()`; None if no row matches any step.
+
+    `places` are the ranges of rows that `batches` hold; None: all.
+    """
     pieces: list[list[Mask]] = []
-    rows = 0
     for batch in batches:
         arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
         pieces.append(steps.matches(arrays, batch.num_rows))
-        rows += batch.num_rows
-    columns = [np.concatenate(column) for column in zip(*pieces, strict=True)]
+    columns = [_placed(np.concatenate(column), rows, places) for column in zip(*pieces, strict=True)]
     useful = [at for at, column in enumerate(columns) if column.any()]
     if not useful:
         return None
@@ -61,6 +67,17 @@ def find_matches(steps: Steps, batches: Iterable[pa.RecordBatch]) -> Matches | N
         tuple(np.packbits(columns[at], bitorder="little") for at in useful),
         None if deleted is None else np.packbits(deleted, bitorder="little"),
     )
+
+
+def _placed(mask: Mask, rows: int, places: Sequence[tuple[int, int]] | None) -> Mask:
+    if places is None:
+        return mask
+    out = np.zeros(rows, np.bool_)
+    at = 0
+    for first, end in places:
+        out[first:end] = mask[at : at + end - first]
+        at += end - first
+    return out
 
 
 def _unpacked(bits: Bits, first: int, rows: int) -> Mask:

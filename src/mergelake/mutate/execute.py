@@ -28,6 +28,7 @@ from mergelake.merge.execute import Progress, execute_merge
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.source import SourceReader
 from mergelake.merge.view import Matches
+from mergelake.mutate.ranges import matching_ranges
 from mergelake.order.keys import table_keys
 from mergelake.parts.part_spec import PartTarget
 from mergelake.parts.rewrite import ColumnRewriter, can_rewrite_columns
@@ -52,8 +53,11 @@ def execute_mutation(
     (source,) = task.sources
     settings = TableSettings(task.schema.settings)
     window = settings.integer("merge_max_chunk_bytes")
+    ranges = None if source.manifest.masked else matching_ranges(store, task)
+    if ranges == ():
+        return None
     reader = SourceReader(store, task.directory, task.schema, source.manifest, source.lacks)
-    reader.find_matches(BATCH_ROWS, window)
+    reader.find_matches(BATCH_ROWS, window, ranges)
     if reader.matches is None:
         return None
     modern = settings.text("part_profile") == "modern"
