@@ -16,8 +16,9 @@ from tests.simulation.admins import Attacher, Borrower, Mutator, Surgeon
 from tests.simulation.inserters import Caller, Inserter, Repeater, Rival, Streamer
 from tests.simulation.keepers import Checkpointer, Collector, Inspector, Publisher
 from tests.simulation.leaders import Contender, Desk, Hasty, Leader
-from tests.simulation.nodes import Merger, Rewriter
+from tests.simulation.nodes import Merger
 from tests.simulation.planned import NodeThread, PlannedNode
+from tests.simulation.rewriters import Rewriter
 
 Role: TypeAlias = tuple[str, type[Actor], str, str]
 """Machine, what it does, the name that it shares with others, the process of which it is a thread."""
@@ -371,6 +372,14 @@ def stages_of(seed: int) -> tuple[Stage, ...]:
     if seed % CROWD_EVERY == CROWD_AT:
         return CROWDS
     return STAGES if seed % EVERY == EVERY - 1 else ()
+
+
+COLLAPSING_EVERY, COLLAPSING_AT = 6, 4
+"""The seeds whose tables have an engine that collapses rows, whatever they are about."""
+
+
+def has_collapsing_engine(seed: int) -> bool:
+    return seed % COLLAPSING_EVERY == COLLAPSING_AT
 
 
 def has_slow_appends(seed: int) -> bool:

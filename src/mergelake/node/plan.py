@@ -24,7 +24,7 @@ from mergelake.core.settings import TableSettings
 from mergelake.log.state import ActivePart, State, VolatilePart
 from mergelake.log.volatile import dependents, inside, outermost
 from mergelake.merge.select import merge_bytes_limit
-from mergelake.merge.volatile import choose_uploads, fits_disk, is_overtaken, same_content, volatile_allowed
+from mergelake.merge.volatile import choose_uploads, fits_disk, same_content, volatile_allowed
 from mergelake.mutate.plan import batches, due_parts
 from mergelake.node.actions import (
     Abandon,
@@ -110,9 +110,6 @@ def _housekeeping(node: NodeView, table: TableView, kept: _Kept) -> Iterator[Sho
     failed = tuple(part.id for part in own if part.id in table.failed)
     if failed:
         yield Abandon(table.table_id, failed, "it cannot be built")
-    overtaken = tuple(part.id for part in own if part.id not in failed and is_overtaken(table.state, part))
-    if overtaken:
-        yield Abandon(table.table_id, overtaken, "a mutation that deletes rows comes before it")
     if node.draining:
         unbuildable = tuple(p.id for p in _absent(table) if p.owner == node.name and p.id not in table.failed)
         if unbuildable:
