@@ -232,6 +232,13 @@ class Mutator(Admin):
         return {self.mutate: 3, self.kill: 1.5, self.idle: 6}
 
 
+class Killer(Mutator):
+    """Gives up what others wanted to change."""
+
+    def actions(self):
+        return {self.kill: 2, self.idle: 3}
+
+
 class Borrower(Admin):
     """Refers to objects that are there already: clones, rollbacks, attached parts."""
 
