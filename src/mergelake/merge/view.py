@@ -58,21 +58,26 @@ def find_matches(
     `places` are the ranges of rows that `batches` hold; None: all. `hidden` are the rows that the part's mask hides:
     they match no step.
     """
-    spans = places if places is not None else [(0, rows)]
-    row_of = np.concatenate([np.arange(first, end) for first, end in spans]) if places is not None else None
     found = [np.zeros(rows, np.bool_) for _ in steps.steps]
-    at = 0
+    spans = _Spans(places if places is not None else [(0, rows)])
     for batch in batches:
-        end = at + batch.num_rows
-        chosen = row_of[at:end] if row_of is not None else np.arange(at, end)
+        pieces = spans.take(batch.num_rows)
         arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-        if hidden is not None and hidden[chosen].any():
-            keep = np.flatnonzero(~hidden[chosen])
-            chosen = chosen[keep]
-            arrays = {name: array.take(pa.array(keep)) for name, array in arrays.items()}
-        for mask, matched in zip(found, steps.matches(arrays, len(chosen)), strict=True):
-            mask[chosen[matched]] = True
-        at = end
+        visible = None
+        if hidden is not None:
+            visible = ~np.concatenate([hidden[first:end] for first, end in pieces])
+            keep = pa.array(np.flatnonzero(visible))
+            arrays = {name: array.take(keep) for name, array in arrays.items()}
+        count = batch.num_rows if visible is None else int(visible.sum())
+        for mask, matched in zip(found, steps.matches(arrays, count), strict=True):
+            whole = matched
+            if visible is not None:
+                whole = np.zeros(batch.num_rows, np.bool_)
+                whole[visible] = matched
+            at = 0
+            for first, end in pieces:
+                mask[first:end] = whole[at : at + end - first]
+                at += end - first
     useful = [number for number, mask in enumerate(found) if mask.any()]
     gone = [found[number] for number in useful if steps.steps[number].deletes]
     if hidden is not None:
@@ -84,6 +89,25 @@ def find_matches(
         tuple(np.packbits(found[number], bitorder="little") for number in useful),
         np.packbits(deleted, bitorder="little") if deleted is not None and deleted.any() else None,
     )
+
+
+class _Spans:
+    """Takes rows from ranges of rows, in order."""
+
+    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self._ranges = list(ranges)
+
+    def take(self, rows: int) -> list[tuple[int, int]]:
+        """The ranges of the next `rows` rows."""
+        out: list[tuple[int, int]] = []
+        while rows:
+            first, end = self._ranges.pop(0)
+            stop = min(end, first + rows)
+            out.append((first, stop))
+            rows -= stop - first
+            if stop < end:
+                self._ranges.insert(0, (stop, end))
+        return out
 
 
 def _unpacked(bits: Bits, first: int, rows: int) -> Mask:
