@@ -99,7 +99,9 @@ def storage_type(data_type: t.DataType) -> pa.DataType:
         case t.LowCardinality(inner):
             return pa.dictionary(pa.int32(), storage_type(inner))
         case t.Array(inner):
-            return pa.list_(pa.field("item", storage_type(inner), nullable=t.is_nullable(inner)))
+            # Arrow refuses values of the null type that are not nullable: `[]` is an Array(Nothing).
+            nullable = t.is_nullable(inner) or isinstance(inner, t.Nothing)
+            return pa.list_(pa.field("item", storage_type(inner), nullable=nullable))
         case t.Map(key, value):
             return storage_type(t.Array(t.Tuple((key, value), ("keys", "values"))))
         case t.Tuple(elements):
