@@ -29,8 +29,8 @@ def fixed_columns(schema: TableSchema) -> dict[str, str]:
     fixed = {source.text: "partition key" for source in keys.partition_sources}
     fixed |= {name: "sorting key" for key in keys.sorting for name in key.columns}
     mode = replacing_mode(schema)
-    if mode is not None:
-        fixed |= {name: "engine" for name in (mode.version, mode.is_deleted) if name is not None}
+    if mode is not None and mode.version is not None:
+        fixed[mode.version] = "version"
     return fixed
 
 

@@ -181,6 +181,8 @@ class _Drawing:
         names = [column.name for column in self._table.columns]
         by, connection = rng.choice(("scan", "scan", "sql")), int(rng.random() < 0.25)
         final = self._table.replaces and rng.random() < 0.6
+        if rng.random() < 0.1:
+            names.append("_partition_id")
         shape = rng.random()
         if shape < 0.2:
             return Read(tuple(names), by=by, connection=connection, final=final)
@@ -189,7 +191,7 @@ class _Drawing:
             return Read((), where, final=final, by="sql", connection=connection)
         some = tuple(rng.sample(names, rng.randrange(1, len(names) + 1)))
         read = Read(some, where, final=final, by=by, connection=connection)
-        if shape < 0.5:
+        if shape < 0.5 and not final:  # with FINAL, ClickHouse evaluates PREWHERE before it replaces rows
             read = replace(read, prewhere=self._of_all.condition(1))
         if by == "scan" and rng.random() < 0.35:
             read = replace(read, ordered=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Sequence as Many
+from collections.abc import Iterator, Sequence as Many
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 
@@ -12,6 +15,9 @@ from mergelake.convert.text_write import to_text
 from mergelake.core.errors import MergelakeError
 from mergelake.core.types import FixedString, inner_type, parse_type
 from mergelake.lake.warehouse import Warehouse
+from mergelake.log.volatile import pending
+from mergelake.mutate.commit import run_tasks
+from mergelake.mutate.plan import due_parts, mutation_task
 from mergelake.mutate.submit import submit
 from mergelake.sql.database import Database
 from mergelake.store.memory import MemoryStore
@@ -20,17 +26,29 @@ from tests.helpers.far_store import FarStore
 from tests.helpers.mutations.sequences import Read
 from tests.helpers.mutations.tables import DrawnTable
 
-MERGES_PENDING = False
-"""Whether OPTIMIZE folds pending mutations into its merges; False: it runs only where there are none."""
-MATERIALISES = False
-"""Whether `Ours.materialise` rewrites parts with their pending mutations."""
-REFUSED = ("CANNOT_UPDATE_COLUMN", "NO_SUCH_COLUMN_IN_TABLE")
+_SESSION = {"allow_suspicious_low_cardinality_types": "1", "session_timezone": "'UTC'", "mutations_sync": "0"}
 
 Rows = list[tuple[str, ...]]
 
 
 class Failed(Exception):
     """A mutation was accepted and failed on some row."""
+
+
+@contextmanager
+def in_small_pieces(rng: random.Random) -> Iterator[None]:
+    """Cut what is read and written into pieces as if tables were large, sometimes."""
+    limits = {
+        "mergelake.scan.layers.LAYER_ROWS": (20, 200),
+        "mergelake.scan.pieces.PIECE_BYTES": (500, 5000),
+        "mergelake.mutate.execute.BATCH_ROWS": (7, 64),
+        "mergelake.parts.rewrite.REWRITTEN_WHOLE_BYTES": (0, 0),
+    }
+    with ExitStack() as patches:
+        for place, values in limits.items():
+            if rng.random() < 0.5:
+                patches.enter_context(patch(place, rng.choice(values)))
+        yield
 
 
 class Theirs:
@@ -46,8 +64,8 @@ class Theirs:
         """Make and use a database, and set what the sequences need."""
         session.query("CREATE DATABASE IF NOT EXISTS random_mutations")
         session.query("USE random_mutations")
-        for setting in ("allow_suspicious_low_cardinality_types = 1", "session_timezone = 'UTC'"):
-            session.query(f"SET {setting}")
+        for name, value in _SESSION.items():
+            session.query(f"SET {name} = {value}")
 
     def run(self, statement: str) -> int:
         """Run a statement; returns the code of its error, 0 if there is none. Raises `Failed`."""
@@ -72,7 +90,8 @@ class Theirs:
                 return
             if reason:
                 raise Failed(reason)
-            self._session.query("SYSTEM START MERGES t")
+            for _ in range(4):
+                self._session.query("SYSTEM START MERGES t")
 
     def partitions(self) -> list[str]:
         """Ids of the partitions that have parts."""
@@ -111,12 +130,6 @@ class Ours:
         """The newest version."""
         return self.handle.log.state.version
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether some part lacks a mutation."""
-        snapshot = self.handle.snapshot()
-        return any(snapshot.lacking(part.info) for part in snapshot.parts)
-
     def run(self, statement: str) -> int:
         """Run a statement; returns the code of its error, 0 if there is none."""
         try:
@@ -135,8 +148,22 @@ class Ours:
         else:
             self.db.sql(statement)
 
-    def materialise(self) -> None:
-        """Rewrite all parts that lack mutations."""
+    def rewrite(self, rng: random.Random | None = None) -> None:
+        """Rewrite all parts that lack mutations; with `rng` perhaps only some, or with the first few that they lack."""
+        table = self.db.table("t")
+        if rng is None or rng.random() < 0.5:
+            table.apply_mutations()
+            return
+        state = self.handle.refresh()
+        for part in due_parts(state):
+            if rng.random() < 0.6:
+                until = rng.choice(pending(state.mutations, part.info))
+                task = mutation_task(self.handle.directory, state.schema, part, state, until)
+                run_tasks(self.handle, lambda tasks: table.env.run_mutations(self.handle, tasks), [task])
+
+    def merge_some(self) -> None:
+        """One merge, which changes no answer of an engine that keeps all rows."""
+        self.db.table("t").optimize()
 
     def read(self, read: Read, version: int | None = None) -> Rows | int:
         """The rows in the order in which they come, or the code of the error."""

@@ -84,8 +84,8 @@ class DrawnTable:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """Type of each column."""
-        return {column.name: column.kind for column in self.columns}
+        """Type of each column, and of a virtual one."""
+        return {**{column.name: column.kind for column in self.columns}, "_partition_id": "LowCardinality(String)"}
 
     def create(self, settings: str) -> str:
         """CREATE TABLE t."""
@@ -126,6 +126,8 @@ def draw_table(rng: random.Random) -> DrawnTable:
         theirs = theirs.replace("min_bytes_for_wide_part=0", _COMPACT)
     if rng.random() < 0.5:
         ours["min_bytes_for_full_part_storage"] = "0"
+    if rng.random() < 0.3:
+        ours["merge_max_chunk_bytes"] = "1000"
     if any(descending):
         theirs += ", allow_experimental_reverse_key = 1"
     return DrawnTable(
