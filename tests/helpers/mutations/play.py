@@ -14,6 +14,7 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mergelake.store.protocol import Store
 from tests.helpers.mutations.sequences import PARTITION, Read, Sequence, Step, draw_sequence
 from tests.helpers.mutations.sides import Failed, Ours, Rows, Theirs, describe, in_small_pieces, keys_of
 
@@ -36,14 +37,18 @@ class Tally:
         return ", ".join(f"{count} {name}" for name, count in sorted(self.counts.items()))
 
 
-def play(session: Any, sequence: Sequence, tally: Tally | None = None, *, schedule: int = 0) -> Rows:
+def play(
+    session: Any, sequence: Sequence, tally: Tally | None = None, *, schedule: int = 0, store: Store | None = None
+) -> Rows:
     """Play a sequence; returns the rows at its end. Raises `Differs`.
 
     `schedule` seeds when parts are rewritten with their mutations, which changes no answer.
     """
     rng = random.Random(f"{sequence.seed} {schedule}")
     with in_small_pieces(rng):
-        return _Play(session, sequence, tally or Tally(), rng).run()
+        return _Play(
+            Theirs(session, sequence.table), Ours(sequence.table, store), sequence, tally or Tally(), rng
+        ).run()
 
 
 def verify(session: Any, sequence: Sequence, tally: Tally | None = None, *, schedules: int = 2) -> None:
@@ -86,10 +91,9 @@ def _told(problem: Exception) -> str:
 
 
 class _Play:
-    def __init__(self, session: Any, sequence: Sequence, tally: Tally, schedule: random.Random) -> None:
+    def __init__(self, theirs: Theirs, ours: Ours, sequence: Sequence, tally: Tally, schedule: random.Random) -> None:
+        self._theirs, self._ours = theirs, ours
         self._sequence, self._tally, self._schedule = sequence, tally.counts, schedule
-        self._theirs = Theirs(session, sequence.table)
-        self._ours = Ours(sequence.table)
         self._script = [f"-- ours: {sequence.table.our_create}", sequence.table.their_create]
         self._remembered: list[tuple[int, Read, Rows]] = []
         self._rewrites = schedule.choice((0.0, 0.1, 0.3, 0.7))
@@ -231,6 +235,8 @@ def main(arguments: Many[str]) -> None:
         except Differs as problem:
             failures += 1
             print(f"--- {problem}\n", flush=True)
+        if number % 10 == 9:
+            print(f"{number + 1 - first}: {tally}; {failures} differ; {time.monotonic() - began:.0f} s", flush=True)
     print(f"{tally}; {failures} differ; {time.monotonic() - began:.0f} s")
 
 

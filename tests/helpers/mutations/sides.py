@@ -21,6 +21,7 @@ from mergelake.mutate.plan import due_parts, mutation_task
 from mergelake.mutate.submit import submit
 from mergelake.sql.database import Database
 from mergelake.store.memory import MemoryStore
+from mergelake.store.protocol import Store
 from mergelake.views.commands import Delete, parse_commands
 from tests.helpers.far_store import FarStore
 from tests.helpers.mutations.sequences import Read
@@ -67,6 +68,14 @@ class Theirs:
         for name, value in _SESSION.items():
             session.query(f"SET {name} = {value}")
 
+    @staticmethod
+    def leave(session: Any) -> None:
+        """Undo `prepare`."""
+        for name in _SESSION:
+            session.query(f"SET {name} = DEFAULT")
+        session.query("USE default")
+        session.query("DROP DATABASE random_mutations")
+
     def run(self, statement: str) -> int:
         """Run a statement; returns the code of its error, 0 if there is none. Raises `Failed`."""
         settings = " SETTINGS lightweight_deletes_sync = 0" if statement.startswith("DELETE") else ""
@@ -109,7 +118,7 @@ class Theirs:
     def select(self, query: str) -> Rows | int:
         """The rows of any SELECT."""
         try:
-            return _rows(str(self._session.query(query, "TSV")))
+            return _rows(self._session.query(query, "TSV").bytes())
         except RuntimeError as problem:
             return _code(problem)
 
@@ -117,8 +126,10 @@ class Theirs:
 class Ours:
     """mergelake, by two connections to one warehouse."""
 
-    def __init__(self, table: DrawnTable) -> None:
-        store = FarStore() if table.store == "far" else MemoryStore()
+    def __init__(self, table: DrawnTable, store: Store | None = None) -> None:
+        """The store is in memory unless given."""
+        if store is None:
+            store = FarStore() if table.store == "far" else MemoryStore()
         self.connections = [Database(Warehouse(store, threads=threads)) for threads in (1, 2)]
         self._table = table
         self.db = self.connections[0]
@@ -173,7 +184,9 @@ class Ours:
                 query = f"SELECT {', '.join(read.columns) or 'count()'} {read.tail}"
                 if version is not None:
                     query = query.replace("FROM t", f"FROM t AS OF VERSION {version}", 1)
-                return _rows(db.sql(f"{query} FORMAT TSV").text())
+                if read.connection:  # by Arrow, perhaps without ClickHouse
+                    return _rows(db.sql(query).encoded("TSV"))
+                return _rows(db.sql(f"{query} FORMAT TSV").encoded("TSV"))
             return _texts(self.scan(read, version), self._table.kinds)
         except MergelakeError as problem:
             return problem.code
@@ -206,8 +219,9 @@ def _texts(rows: pa.Table, kinds: dict[str, str]) -> Rows:
     return list(zip(*columns, strict=True))
 
 
-def _rows(text: str) -> Rows:
-    return [tuple(line.split("\t")) for line in text.removesuffix("\n").split("\n")] if text else []
+def _rows(data: bytes) -> Rows:
+    lines = data.decode("latin-1").removesuffix("\n").split("\n") if data else []
+    return [tuple(line.split("\t")) for line in lines]
 
 
 def _code(problem: Exception) -> int:

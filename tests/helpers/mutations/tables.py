@@ -15,7 +15,7 @@ _OF_KEY = {
     "Int32": ("{x} % 7", "-{x}", "intDiv({x}, 2)"),
     "Int64": ("-{x}", "toString({x})"),
     "UInt64": ("{x} % 4", "cityHash64({x})", "intDiv({x}, 2)"),
-    "String": ("lower({x})", "length({x})", "substring({x}, 1, 1)"),
+    "String": ("lower({x})", "length({x})", "substring({x}, 1, 2)"),
     "LowCardinality(String)": ("upper({x})",),
     "Date": ("toYYYYMM({x})", "toMonday({x})"),
     "DateTime('UTC')": ("toDate({x})", "toStartOfHour({x})"),
@@ -24,7 +24,8 @@ _OF_KEY = {
 }
 _PARTITIONS = (
     *(("Int8", "{x} % 3"), ("Int32", "{x} % 2"), ("Int64", "{x} % 4"), ("UInt8", "{x} % 3"), ("Date", "toYYYYMM({x})")),
-    *(("DateTime('UTC')", "toYYYYMM({x})"), ("Enum8('a' = -1, 'b' = 0, 'c' = 7)", "{x}"), ("Date", "{x}"), ("Bool", "{x}")),
+    *(("DateTime('UTC')", "toYYYYMM({x})"), ("Enum8('a' = -1, 'b' = 0, 'c' = 7)", "{x}"), ("Date", "{x}")),
+    ("Bool", "{x}"),
     *(("LowCardinality(String)", "{x}"), ("String", "length({x})"), ("Int16", "({x} % 2, {x} > 0)")),
 )  # fmt: skip
 _INDEXES = ("minmax", "set(0)", "set(3)", "bloom_filter", "bloom_filter(0.2)")
@@ -163,7 +164,9 @@ def _engine(rng: random.Random, columns: list[DrawnColumn]) -> str:
     if engine == "MergeTree" or not keyed:
         return "MergeTree"
     if "ver" in engine:
-        columns.append(DrawnColumn("ver", rng.choice(("UInt32", "UInt8", "Date", "DateTime('UTC')", "UInt64")), fixed=True))
+        columns.append(
+            DrawnColumn("ver", rng.choice(("UInt32", "UInt8", "Date", "DateTime('UTC')", "UInt64")), fixed=True)
+        )
     if "gone" in engine:
         columns.append(DrawnColumn("gone", "UInt8", fixed=True))
     return engine.replace("Replacing", "ReplacingMergeTree")
@@ -189,7 +192,10 @@ def _defaults(column: DrawnColumn) -> list[tuple[str, str]]:
         value = f"ifNull({name}, 3)" if is_nullable(kind) else name
         options += [("Int64", f"{value} + 1"), ("UInt8", f"{value} * 2"), ("Nullable(Int32)", f"nullIf({value}, 1)")]
     if plain == "String":
-        options += [("UInt64", f"length(coalesce({name}, ''))"), ("LowCardinality(String)", f"upper(ifNull({name}, ''))")]
+        options += [
+            ("UInt64", f"length(coalesce({name}, ''))"),
+            ("LowCardinality(String)", f"upper(ifNull({name}, ''))"),
+        ]
     if kind.startswith(("Array", "Map", "String")):
         options += [("UInt64", f"length({name})")]
     return options
@@ -203,7 +209,9 @@ def _indexes(rng: random.Random, columns: Sequence[DrawnColumn]) -> tuple[str, .
             break
         column, kind = rng.choice(usable), rng.choice(_INDEXES)
         plain = without_wrappers(column.kind)
-        if "bloom" in kind and plain.startswith(("Decimal", "Float", "Bool", "Int128", "UInt256", "DateTime64", "Date32")):
+        if "bloom" in kind and plain.startswith(
+            ("Decimal", "Float", "Bool", "Int128", "UInt256", "DateTime64", "Date32")
+        ):
             kind = "minmax"
         if kind == "minmax" and plain.startswith("UUID"):
             kind = "set(3)"
