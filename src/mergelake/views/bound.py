@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
+from mergelake.core.sized_cache import sized_cache
 from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
@@ -235,7 +235,9 @@ def bind_steps(mutations: Sequence[PendingMutation], schema: TableSchema, partit
     )
     if not commands:
         return None
-    return Steps(_bound_steps(commands, _Columns(schema)), schema.types, tuple(m.version for m in mutations))
+    columns = _Columns(schema)
+    steps = tuple(step for command in commands for step in _bound_command(command, columns))
+    return Steps(steps, schema.types, tuple(m.version for m in mutations))
 
 
 class _Columns:
@@ -252,9 +254,9 @@ class _Columns:
         return hash(self._key)
 
 
-@lru_cache(maxsize=256)
-def _bound_steps(commands: tuple[Command, ...], columns: _Columns) -> tuple[Step, ...]:
-    return tuple(step for command in commands for step in bind_command(command, columns.schema))
+@sized_cache(1024, 32 << 20, lambda command, _: len(command.where))
+def _bound_command(command: Command, columns: _Columns) -> tuple[Step, ...]:
+    return tuple(bind_command(command, columns.schema))
 
 
 def bind_command(command: Command, schema: TableSchema) -> list[Step]:
