@@ -133,10 +133,12 @@ def _converted(right: BoundNode, kind: t.DataType) -> list[Any]:
 
 
 def _distinct(values: list[Any], kind: t.DataType) -> list[Any]:
-    if isinstance(kind, (t.Int, t.Decimal, t.String, t.FixedString, t.UUID)):
-        return list(dict.fromkeys(values))
-    # 0.0 and -0.0 are two members: sets compare floats by their bits.
-    return list({repr(value): value for value in values}.values())
+    return list({_identity(value, kind): value for value in values}.values())
+
+
+def _identity(value: Any, kind: t.DataType) -> Any:
+    """Equal for equal members: 0.0 and -0.0 are two, as sets compare floats by their bits; arrays are not hashable."""
+    return value if isinstance(kind, (t.Int, t.Decimal, t.String, t.FixedString, t.UUID)) else repr(value)
 
 
 def _members(right: BoundNode, wide: bool) -> list[tuple[Any, t.DataType]]:
@@ -254,10 +256,12 @@ def _tuples(
     steps = []
     codes = np.zeros(len(rows), np.int64)
     for i in range(width):
-        place: dict[Any, int] = {}
-        numbers = [place.setdefault(row[i], len(place)) for row in rows]
-        known, codes = np.unique(codes * len(place) + np.array(numbers, np.int64), return_inverse=True)
-        steps.append((positions(list(place), t.inner_type(kind.elements[i])), len(place), known))
+        element = t.inner_type(kind.elements[i])
+        distinct = _distinct([row[i] for row in rows], element)
+        place = {_identity(value, element): at for at, value in enumerate(distinct)}
+        numbers = np.array([place[_identity(row[i], element)] for row in rows], np.int64)
+        known, codes = np.unique(codes * len(distinct) + numbers, return_inverse=True)
+        steps.append((positions(distinct, element), len(distinct), known))
 
     def run(ctx: EvaluationContext) -> Vec:
         if not rows:
