@@ -128,4 +128,4 @@ def test_several_columns(oracle, tmp_path):
 def test_a_table_schema_is_not_needed_for_the_keys_alone():
     schema = TableSchema((Column(0, "k", t.parse_type("UInt8")),), order_by=("k",))
     block = pa.table({"k": pa.array([3, 1, 3], pa.uint8())})
-    assert condition_of(Keys.of(block, schema.columns)) == "k IN CAST(['3', '1'], 'Array(UInt8)')"
+    assert condition_of(Keys.of(block, schema.columns)) == "`k` IN CAST(['3', '1'], 'Array(UInt8)')"

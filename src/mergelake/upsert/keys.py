@@ -1,8 +1,9 @@
 """The keys of a source, and the condition that finds them in the table. Pure.
 
-The condition is `k IN CAST(['1', '2'], 'Array(UInt64)')`, and for several columns ::
+The condition of one column, and of several ::
 
-    (k, s) IN arrayZip(CAST(['1', '2'], 'Array(UInt64)'), CAST(['a', 'b'], 'Array(String)'))
+    `k` IN CAST(['1', '2'], 'Array(UInt64)')
+    (`k`, `s`) IN arrayZip(CAST(['1', '2'], 'Array(UInt64)'), CAST(['a', 'b'], 'Array(String)'))
 
 Each value is a text that is converted to the type of its column, so that no type of a literal is guessed; times are in
 UTC, which has no hour twice. It means the same to ClickHouse.
@@ -26,7 +27,7 @@ from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
-from mergelake.core.text import quote_identifier_if_needed, quote_string
+from mergelake.core.text import back_quote, quote_string
 from mergelake.expr.nodes import quote_bytes
 from mergelake.format.partition import partition_keys
 from mergelake.order.keys import table_keys, whole_column
@@ -121,7 +122,7 @@ def condition_of(keys: Keys) -> str | None:
     if sum(map(len, lists)) > TEXT_MAX:
         message = f"The keys of a merge have more than {TEXT_MAX >> 20} MiB as text"
         raise error("SET_SIZE_LIMIT_EXCEEDED", message, _WAY_OUT)
-    names = [quote_identifier_if_needed(column.name) for column in keys.columns]
+    names = [back_quote(column.name) for column in keys.columns]
     if len(names) == 1:
         return f"{names[0]} IN {lists[0]}"
     return f"({', '.join(names)}) IN arrayZip({', '.join(lists)})"
