@@ -7,8 +7,16 @@ the part was dropped) and looked at anew. The entry after which no part lacks a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
-from mergelake.core.errors import ConflictError, MergelakeError, error
+from mergelake.core.errors import (
+    CorruptDataError,
+    InvalidInputError,
+    MergelakeError,
+    NotFoundError,
+    UnsupportedError,
+    error,
+)
 from mergelake.core.manifest import PartManifest
 from mergelake.log.operations import CancelVolatile, LogOp, MarkMutated, MutationFailed, Publish
 from mergelake.log.state import PendingMutation, State
@@ -111,32 +119,49 @@ def apply_mutations(handle: TableHandle, run: Run, *, until: int | None = None) 
             handle.base_version()  # the state is fresh enough for parts that are begun now
             state = handle.log.state
             tasks = [mutation_task(handle.directory, state.schema, part, state) for part in batch]
-            failed |= _run_batch(handle, run, tasks)
+            outcome = run_tasks(handle, run, tasks)
+            failed |= {task.source_ids[0]: failure for task, failure in outcome.failed}
     note_finished(handle)
     if failed:
-        part_id, failure = next(iter(failed.items()))
+        failure = next(iter(failed.values()))
         names = ", ".join(m.name for m in unfinished(handle.log.state)[:3])
-        message = f"Mutation {names} is not finished: part {part_id} cannot be changed: {failure.message}"
+        message = f"Mutation {names} is not finished: {failure.name}: {failure.message}"
         raise error("UNFINISHED", message, "KILL MUTATION gives it up")
 
 
-def _run_batch(handle: TableHandle, run: Run, tasks: Sequence[MergeTask]) -> dict[str, MergelakeError]:
-    """Execute and commit tasks; a failing one does not hold up the others. Returns failures by id of the part."""
+@dataclass(slots=True)
+class TaskOutcome:
+    """What became of some tasks."""
+
+    done: int = 0
+    """Parts for which the result was committed."""
+    failed: list[tuple[MergeTask, MergelakeError]] = field(default_factory=list)
+
+
+def run_tasks(handle: TableHandle, run: Run, tasks: Sequence[MergeTask]) -> TaskOutcome:
+    """Execute and commit tasks; one that fails is noted in the log, and does not hold up the others.
+
+    Raises what concerns no single task: a store that does not answer, a statement that is cancelled.
+    """
+    if not tasks:
+        return TaskOutcome()
     try:
         results = [*zip(tasks, run(tasks), strict=True)]
-    except MergelakeError as failure:
+    except (InvalidInputError, CorruptDataError, NotFoundError, UnsupportedError) as failure:
+        if failure.name in ("ABORTED", "QUERY_WAS_CANCELLED"):
+            raise
+        outcome = TaskOutcome()
         if len(tasks) == 1:
-            (source,) = tasks[0].sources
-            if isinstance(failure, ConflictError):
-                return {}
-            note_failure(handle, tasks[0], failure)
-            return {source.manifest.id: failure}
-        failed: dict[str, MergelakeError] = {}
+            if _counts(tasks[0], handle.refresh()):
+                note_failure(handle, tasks[0], failure)
+                outcome.failed.append((tasks[0], failure))
+            return outcome
         for task in tasks:
-            failed |= _run_batch(handle, run, [task])
-        return failed
-    commit_results(handle, results)
-    return {}
+            one = run_tasks(handle, run, [task])
+            outcome.done += one.done
+            outcome.failed += one.failed
+        return outcome
+    return TaskOutcome(commit_results(handle, results))
 
 
 def _cancel_volatile(handle: TableHandle, state: State) -> None:

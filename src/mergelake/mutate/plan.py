@@ -51,12 +51,13 @@ def mutation_task(
 
 
 def batches(parts: Sequence[ActivePart]) -> Iterator[tuple[ActivePart, ...]]:
-    """The parts in order, small ones together, large ones alone."""
+    """The parts in order: small ones of a partition together, large ones alone."""
     group: list[ActivePart] = []
     size = 0
     for part in parts:
         weight = part.manifest.bytes_on_disk
-        if group and (len(group) == BATCH_PARTS or size + weight > BATCH_BYTES):
+        full = len(group) == BATCH_PARTS or size + weight > BATCH_BYTES
+        if group and (full or group[-1].info.partition_id != part.info.partition_id):
             yield tuple(group)
             group, size = [], 0
         group.append(part)
