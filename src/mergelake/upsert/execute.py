@@ -18,7 +18,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.log.operations import LogOp, Mutation, RowsUnchanged
 from mergelake.log.state import State
-from mergelake.mutate.validate import validate
+from mergelake.mutate.validate import check_unfinished
 from mergelake.order.keys import Block
 from mergelake.order.replacing import replacing_mode
 from mergelake.parts.cache import PartCache
@@ -32,6 +32,7 @@ from mergelake.table.insert import Commit, commit_parts, discard_parts, duplicat
 from mergelake.upsert.keys import Keys, check_size, condition_of, first_repeated, partitions_with
 from mergelake.upsert.pairs import Changes, changes_of, kept_of_source, repeated
 from mergelake.upsert.request import Merge
+from mergelake.views.bound import bind_command
 from mergelake.views.commands import Delete, commands_text
 
 ATTEMPTS_MAX = 20
@@ -103,9 +104,11 @@ class Deletion:
         """The deletion of these keys, checked."""
         condition = condition_of(keys)
         commands = () if condition is None else (Delete(condition, lightweight=True),)
-        state = handle.log.state
-        validate(commands, state)
-        return Deletion(handle, state.schema, handle.ids.new_id(), commands, partitions_with(keys, merge.schema), since)
+        check_unfinished(handle.log.state)
+        for command in commands:
+            bind_command(command, merge.schema)
+        partition_ids = partitions_with(keys, merge.schema)
+        return Deletion(handle, merge.schema, handle.ids.new_id(), commands, partition_ids, since)
 
     def commit(self, manifests: Sequence[PartManifest], token: str) -> Commit:
         """Commit it, and the parts; one that is remembered by its token does nothing."""
@@ -115,8 +118,11 @@ class Deletion:
     def _operations(self, state: State) -> Sequence[LogOp]:
         if self.since is not None and state.rows_version > self.since:
             raise _RowsChanged
+        if self.commands:
+            check_unfinished(state)
         if state.schema.columns != self.schema.columns:
-            validate(self.commands, state)
+            for command in self.commands:
+                bind_command(command, state.schema)
         mutation = [Mutation(self.id, commands_text(self.commands), self.partition_ids)] if self.commands else []
         return [*([] if self.since is None else [RowsUnchanged(self.since)]), *mutation]
 

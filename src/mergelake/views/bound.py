@@ -8,8 +8,9 @@ rows does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.sized_cache import sized_cache
-from mergelake.expr.aliases import expand_aliases
+from mergelake.expr.aliases import alias_expression, expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import EvaluationContext
@@ -58,6 +59,8 @@ class Steps:
     """Types of the table's columns."""
     versions: tuple[int, ...] = ()
     """Versions of the mutations: equal for parts with the same rows to be changed."""
+    aliases: Mapping[str, BoundNode] = field(default_factory=dict)
+    """The expressions of ALIAS columns: they see what the steps leave."""
 
     @property
     def deletes(self) -> bool:
@@ -94,7 +97,7 @@ class Steps:
 
     def _live(self, wanted: Sequence[str], asked: Sequence[bool] | None) -> tuple[list[str], list[frozenset[str]]]:
         """(columns to read, for each step the columns that are needed after it); `asked` None: matches are known."""
-        live = dict.fromkeys(wanted)
+        live = dict.fromkeys(self._sources_of_aliases(wanted))
         after: list[frozenset[str]] = [frozenset()] * len(self.steps)
         follows = False
         for at in range(len(self.steps) - 1, -1, -1):
@@ -150,7 +153,16 @@ class Steps:
         if len(alive) < rows:
             mask = np.zeros(rows, np.bool_)
             mask[alive] = True
+        computed = {name: self.aliases[name] for name in wanted if name in self.aliases}
+        if computed:
+            context = self._context(held, count)
+            held |= {name: to_arrow(context.eval(node), node.type, count) for name, node in computed.items()}
         return {name: held[name] for name in wanted}, mask
+
+    def _sources_of_aliases(self, wanted: Sequence[str]) -> Iterator[str]:
+        """The columns, with those from which ALIAS columns are computed in their place."""
+        for name in wanted:
+            yield from columns_of(self.aliases[name]) if name in self.aliases else (name,)
 
     def matches(self, arrays: Arrays, rows: int) -> list[Mask]:
         """For each step which of `rows` rows match; a row that was deleted matches no later step.
@@ -237,7 +249,8 @@ def bind_steps(mutations: Sequence[PendingMutation], schema: TableSchema, partit
         return None
     columns = _Columns(schema)
     steps = tuple(step for command in commands for step in _bound_command(command, columns))
-    return Steps(steps, schema.types, tuple(m.version for m in mutations))
+    versions = tuple(mutation.version for mutation in mutations)
+    return Steps(steps, schema.types, versions, _bound_aliases(columns))
 
 
 class _Columns:
@@ -257,6 +270,13 @@ class _Columns:
 @sized_cache(1024, 32 << 20, lambda command, _: len(command.where))
 def _bound_command(command: Command, columns: _Columns) -> tuple[Step, ...]:
     return tuple(bind_command(command, columns.schema))
+
+
+@lru_cache(maxsize=256)
+def _bound_aliases(columns: _Columns) -> Mapping[str, BoundNode]:
+    schema = columns.schema
+    names = [column.name for column in schema.columns if column.default_kind == "ALIAS"]
+    return {name: bind(alias_expression(name, schema), schema.types) for name in names}
 
 
 def bind_command(command: Command, schema: TableSchema) -> list[Step]:
