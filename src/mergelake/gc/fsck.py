@@ -184,8 +184,8 @@ def published(state: State, shown: Mapping[str, str], sizes: ObjectSizes) -> Ite
     """Published names that do not match the parts: `shown` are the names by token (a directory)."""
     directories = sizes.directories
     named = {part_of(token) for token in shown}
-    infos = {part.manifest.id: part.info for part in state.parts() if part.manifest.id in named}
-    infos |= {part_id: retired.info for part_id, retired in state.retired.find(named).items()}
+    infos = {part_id: retired.info for part_id, retired in state.retired.find(named).items()}
+    infos |= {part.manifest.id: part.info for part in state.parts() if part.manifest.id in named}
     for token, name in sorted(shown.items()):
         wanted = infos.get(part_of(token)) or empty_info(token)
         if token not in directories:
