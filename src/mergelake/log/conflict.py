@@ -273,7 +273,7 @@ def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject
     left = {tuple(version for version in due if version not in applied) for due in lacking}
     result = merged_name(infos)
     if op.mutations:
-        result = replace(result, mutation=op.mutations[-1])
+        result = replace(result, mutation=max(result.mutation, op.mutations[-1]))
     if left != {pending(state.mutations, result)}:
         return Reject("The sources of the merge lack different mutations")
     collapses = len(infos) > 1 and state.schema.engine != "MergeTree"

@@ -327,7 +327,8 @@ class Draft:
             infos = [source.info for source in sources]
             info = infos[0] if op.kind == "mutation" else merged_name(infos, self._holes.get(partition_id, ()))
         if op.mutations:
-            info = replace(info, mutation=op.mutations[-1])
+            # A source may have later ones, of which some were killed before the others had them.
+            info = replace(info, mutation=max(info.mutation, op.mutations[-1]))
         self._close_holes(partition_id, info.max_block, info.min_block)
         parts[places[0] : places[-1] + 1] = [self._activate(info, op.part)]
 

@@ -46,6 +46,8 @@ class Shown:
     def __init__(self) -> None:
         self.state = State()
         """The state that was read after the listing."""
+        self.published = 0
+        """The version that this process published last, 0 for none."""
         self.planned = 0
         """Number of partitions planned so far."""
         self.shrunk = 0
