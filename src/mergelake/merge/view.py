@@ -1,7 +1,7 @@
-"""The rows that pending mutations change in one source: found once, before its columns are read in order.
+"""The rows of one source that are deleted or changed on the way into its view.
 
-A bit for each row and command is held, so each column that a condition uses is read once more in all, however many
-columns the mutations change.
+Found once, before its columns are read in order. A bit for each row and command is held, so each column that a
+condition uses is read once more in all, however many columns the mutations change.
 """
 
 from __future__ import annotations
@@ -27,9 +27,14 @@ class Matches:
     rows: int
     """Rows of the source that stay."""
     found: tuple[Bits, ...]
-    """For each step the rows that match, packed; rows that a mask of the part hides are not counted."""
+    """For each step the rows that match, packed."""
     deleted: Bits | None
-    """The rows that a step deletes; None if there are none."""
+    """The rows that a step deletes, or the part's mask hides; None if there are none."""
+
+    @property
+    def deletes(self) -> bool:
+        """Whether a step deletes rows."""
+        return self.steps.deletes
 
     def alive(self, first: int, rows: int) -> Mask | None:
         """Which of `rows` rows from row `first` on stay; None: all."""
@@ -46,38 +51,39 @@ def find_matches(
     batches: Iterable[pa.RecordBatch],
     rows: int,
     places: Sequence[tuple[int, int]] | None = None,
-) -> Matches | None:
-    """The matches in a source of `rows` rows, read as `steps.for_matches()`; None if no row matches any step.
+    hidden: Mask | None = None,
+) -> Matches:
+    """The matches in a source of `rows` rows, read as `steps.for_matches()`.
 
-    `places` are the ranges of rows that `batches` hold; None: all.
+    `places` are the ranges of rows that `batches` hold; None: all. `hidden` are the rows that the part's mask hides:
+    they match no step.
     """
-    pieces: list[list[Mask]] = []
-    for batch in batches:
-        arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-        pieces.append(steps.matches(arrays, batch.num_rows))
-    columns = [_placed(np.concatenate(column), rows, places) for column in zip(*pieces, strict=True)]
-    useful = [at for at, column in enumerate(columns) if column.any()]
-    if not useful:
-        return None
-    deleting = [columns[at] for at in useful if steps.steps[at].deletes]
-    deleted = np.logical_or.reduce(deleting) if deleting else None
-    return Matches(
-        replace(steps, steps=tuple(steps.steps[at] for at in useful)),
-        rows - (int(deleted.sum()) if deleted is not None else 0),
-        tuple(np.packbits(columns[at], bitorder="little") for at in useful),
-        None if deleted is None else np.packbits(deleted, bitorder="little"),
-    )
-
-
-def _placed(mask: Mask, rows: int, places: Sequence[tuple[int, int]] | None) -> Mask:
-    if places is None:
-        return mask
-    out = np.zeros(rows, np.bool_)
+    spans = places if places is not None else [(0, rows)]
+    row_of = np.concatenate([np.arange(first, end) for first, end in spans]) if places is not None else None
+    found = [np.zeros(rows, np.bool_) for _ in steps.steps]
     at = 0
-    for first, end in places:
-        out[first:end] = mask[at : at + end - first]
-        at += end - first
-    return out
+    for batch in batches:
+        end = at + batch.num_rows
+        chosen = row_of[at:end] if row_of is not None else np.arange(at, end)
+        arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if hidden is not None and hidden[chosen].any():
+            keep = np.flatnonzero(~hidden[chosen])
+            chosen = chosen[keep]
+            arrays = {name: array.take(pa.array(keep)) for name, array in arrays.items()}
+        for mask, matched in zip(found, steps.matches(arrays, len(chosen)), strict=True):
+            mask[chosen[matched]] = True
+        at = end
+    useful = [number for number, mask in enumerate(found) if mask.any()]
+    gone = [found[number] for number in useful if steps.steps[number].deletes]
+    if hidden is not None:
+        gone.append(hidden)
+    deleted = np.logical_or.reduce(gone) if gone else None
+    return Matches(
+        replace(steps, steps=tuple(steps.steps[number] for number in useful)),
+        rows - (int(deleted.sum()) if deleted is not None else 0),
+        tuple(np.packbits(found[number], bitorder="little") for number in useful),
+        np.packbits(deleted, bitorder="little") if deleted is not None and deleted.any() else None,
+    )
 
 
 def _unpacked(bits: Bits, first: int, rows: int) -> Mask:

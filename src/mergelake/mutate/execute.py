@@ -53,15 +53,15 @@ def execute_mutation(
     (source,) = task.sources
     settings = TableSettings(task.schema.settings)
     window = settings.integer("merge_max_chunk_bytes")
-    ranges = None if source.manifest.masked else matching_ranges(store, task)
-    if ranges == ():
+    ranges = matching_ranges(store, task)
+    if not ranges:
         return None
     reader = SourceReader(store, task.directory, task.schema, source.manifest, source.lacks)
-    reader.find_matches(BATCH_ROWS, window, ranges)
-    if reader.matches is None:
+    matches = reader.find_matches(BATCH_ROWS, window, ranges)
+    if matches is None or not matches.steps.steps:
         return None
     modern = settings.text("part_profile") == "modern"
-    whole = (reader.matches.deleted is not None and not _deletes_lightly(task)) or not can_rewrite_columns(
+    whole = (matches.deletes and not _deletes_lightly(task)) or not can_rewrite_columns(
         source.manifest, reader.reader, task.schema, modern
     )
     if whole:
@@ -70,7 +70,7 @@ def execute_mutation(
     target = PartTarget(store, task.directory, task.schema, settings, keys, ids, clock)
     rewriter = ColumnRewriter(target, source.manifest, reader.reader)
     try:
-        _rewrite(rewriter, reader, window)
+        _rewrite(rewriter, reader, matches, window)
         return replace(rewriter.finish(), base_version=task.base_version)
     except BaseException:
         rewriter.abort()
@@ -83,9 +83,7 @@ def _deletes_lightly(task: MergeTask) -> bool:
     return all(command.lightweight for command in commands if isinstance(command, Delete))
 
 
-def _rewrite(rewriter: ColumnRewriter, reader: SourceReader, window: int) -> None:
-    matches = reader.matches
-    assert matches is not None
+def _rewrite(rewriter: ColumnRewriter, reader: SourceReader, matches: Matches, window: int) -> None:
     touched = sorted(matches.steps.touched)
     for name in touched:
         batches = reader.read_with_deleted([name], BATCH_ROWS, window)
@@ -93,7 +91,7 @@ def _rewrite(rewriter: ColumnRewriter, reader: SourceReader, window: int) -> Non
     for index in rewriter.indexes:
         if not set(touched).isdisjoint(index.columns):
             rewriter.write_index(index, reader.read_with_deleted(list(index.columns), BATCH_ROWS, window))
-    if matches.deleted is not None:
+    if matches.deletes:
         rewriter.write_mask(_mask(matches, reader.manifest.rows))
 
 
