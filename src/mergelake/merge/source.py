@@ -19,7 +19,7 @@ from mergelake.core.text import quote_string
 from mergelake.expr import compile_expression
 from mergelake.format.names import streams_by_column
 from mergelake.log.state import PendingMutation
-from mergelake.merge.view import Matches, find_matches
+from mergelake.merge.view import Matches, find_matches, packed
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.reader import ROW_EXISTS, PartReader
 from mergelake.parts.window import ReadWindow
@@ -96,7 +96,7 @@ class SourceReader:
         hidden = None
         if self.manifest.masked:
             masks = self._reader.read([ROW_EXISTS], batch_rows=batch_rows, with_deleted=True)
-            hidden = np.concatenate([batch.column(0).to_numpy() == 0 for batch in masks])
+            hidden = packed((batch.column(0).to_numpy() == 0 for batch in masks), self.rows)
         places = None
         if ranges is not None:
             starts = np.concatenate(([0], np.cumsum(self._reader.granule_rows)))

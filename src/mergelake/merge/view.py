@@ -51,39 +51,81 @@ def find_matches(
     batches: Iterable[pa.RecordBatch],
     rows: int,
     places: Sequence[tuple[int, int]] | None = None,
-    hidden: Mask | None = None,
+    hidden: Bits | None = None,
 ) -> Matches:
     """The matches in a source of `rows` rows, read as `steps.for_matches()`.
 
-    `places` are the ranges of rows that `batches` hold; None: all. `hidden` are the rows that the part's mask hides:
-    they match no step.
+    `places` are the ranges of rows that `batches` hold; None: all. `hidden` are the rows that the part's mask hides
+    (packed): they match no step.
     """
-    spans = places if places is not None else [(0, rows)]
-    row_of = np.concatenate([np.arange(first, end) for first, end in spans]) if places is not None else None
-    found = [np.zeros(rows, np.bool_) for _ in steps.steps]
-    at = 0
+    size = (rows + 7) // 8
+    found = [np.zeros(size, np.uint8) for _ in steps.steps]
+    spans = _Spans(places if places is not None else [(0, rows)])
     for batch in batches:
-        end = at + batch.num_rows
-        chosen = row_of[at:end] if row_of is not None else np.arange(at, end)
+        pieces = spans.take(batch.num_rows)
         arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-        if hidden is not None and hidden[chosen].any():
-            keep = np.flatnonzero(~hidden[chosen])
-            chosen = chosen[keep]
-            arrays = {name: array.take(pa.array(keep)) for name, array in arrays.items()}
-        for mask, matched in zip(found, steps.matches(arrays, len(chosen)), strict=True):
-            mask[chosen[matched]] = True
-        at = end
-    useful = [number for number, mask in enumerate(found) if mask.any()]
+        visible = None
+        if hidden is not None:
+            visible = ~np.concatenate([_unpacked(hidden, first, end - first) for first, end in pieces])
+            keep = pa.array(np.flatnonzero(visible))
+            arrays = {name: array.take(keep) for name, array in arrays.items()}
+        count = batch.num_rows if visible is None else int(visible.sum())
+        for bits, matched in zip(found, steps.matches(arrays, count), strict=True):
+            whole = matched
+            if visible is not None:
+                whole = np.zeros(batch.num_rows, np.bool_)
+                whole[visible] = matched
+            at = 0
+            for first, end in pieces:
+                _set(bits, first, whole[at : at + end - first])
+                at += end - first
+    useful = [number for number, bits in enumerate(found) if bits.any()]
     gone = [found[number] for number in useful if steps.steps[number].deletes]
     if hidden is not None:
         gone.append(hidden)
-    deleted = np.logical_or.reduce(gone) if gone else None
+    deleted = np.bitwise_or.reduce(gone) if gone else None
     return Matches(
         replace(steps, steps=tuple(steps.steps[number] for number in useful)),
-        rows - (int(deleted.sum()) if deleted is not None else 0),
-        tuple(np.packbits(found[number], bitorder="little") for number in useful),
-        np.packbits(deleted, bitorder="little") if deleted is not None and deleted.any() else None,
+        rows - (int(np.bitwise_count(deleted).sum()) if deleted is not None else 0),
+        tuple(found[number] for number in useful),
+        deleted if deleted is not None and deleted.any() else None,
     )
+
+
+def packed(masks: Iterable[Mask], rows: int) -> Bits:
+    """A bit for each of `rows` rows, from consecutive masks."""
+    bits = np.zeros((rows + 7) // 8, np.uint8)
+    at = 0
+    for mask in masks:
+        _set(bits, at, mask)
+        at += len(mask)
+    return bits
+
+
+def _set(bits: Bits, first: int, mask: Mask) -> None:
+    """Set the bits from row `first` on where `mask` is true."""
+    if mask.any():
+        aligned = np.packbits(np.concatenate((np.zeros(first % 8, np.bool_), mask)), bitorder="little")
+        bits[first // 8 : first // 8 + len(aligned)] |= aligned
+
+
+class _Spans:
+    """Takes rows from ranges of rows, in order."""
+
+    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self._ranges = list(ranges)
+
+    def take(self, rows: int) -> list[tuple[int, int]]:
+        """The ranges of the next `rows` rows."""
+        out: list[tuple[int, int]] = []
+        while rows:
+            first, end = self._ranges.pop(0)
+            stop = min(end, first + rows)
+            out.append((first, stop))
+            rows -= stop - first
+            if stop < end:
+                self._ranges.insert(0, (stop, end))
+        return out
 
 
 def _unpacked(bits: Bits, first: int, rows: int) -> Mask:
