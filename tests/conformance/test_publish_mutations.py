@@ -142,8 +142,11 @@ def test_clickhouse_sees_mutations_only_when_all_of_them_are_in_the_parts(
     served.table.publish()
     served.attach()
     served.wait(served.learn())
-    masked = False
     with served.reading():
+        served.table.delete("i = 2 AND k % 7 = 1")
+        served.table.publish()
+        assert any(part.manifest.masked for part in served.table.handle.log.state.parts())
+        served.wait(served.learn())
         for _ in range(5):
             before = served.history[-1]
             for _ in range(random.integers(1, 4)):
@@ -160,9 +163,7 @@ def test_clickhouse_sees_mutations_only_when_all_of_them_are_in_the_parts(
             report = served.table.publish(grace_seconds=3.0)
             assert not report.pending
             served.wait(now)
-            masked |= any(part.manifest.masked for part in served.table.handle.log.state.parts())
     served.check(lambda group: group[1] > 0)
-    assert masked
     for _ in range(10):
         assert served.theirs() == served.history[-1]
         time.sleep(0.15)
@@ -189,6 +190,29 @@ def test_a_partition_that_is_merged_after_the_statement_changes_in_one_instant(o
             served.table.publish()
             served.wait(served.learn())
     served.check(lambda group: group[1] == 0)
+    served.drop()
+
+
+def test_parts_without_a_row_left_are_served(oracle: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    served = Served(oracle, str(tmp_path), "emptied")
+    for rows in (300, 12_000, 12_000, 300):
+        served.insert(rows, random, 1)
+    served.table.publish()
+    served.attach()
+    served.wait(served.learn())
+    served.table.delete("i IN (1, 2)")
+    submit(served.table.handle, [Delete("i = 3")])
+    served.table.publish()
+    served.wait(served.learn())
+    assert set(served.history[-1]) == {(1, 0), (1, 4)}
+    served.table.delete("1")
+    served.table.publish()
+    served.wait({})
+    served.insert(10, random, 1)
+    served.table.optimize(final=True)
+    served.table.publish()
+    served.wait(served.learn())
     served.drop()
 
 

@@ -111,6 +111,9 @@ class Shown:
         """The result of `plan_publish` for the open partitions."""
         self.planned += len(self._open)
         active = {part_id: part.info for part_id, part in self.active().items()}
+        for name in self.names():
+            if name.part_id in active:  # marked since, and perhaps shown anew: what covers this covers an older name
+                self._infos[f"{self._prefix}{name.token}/prefix.path"] = active[name.part_id]
         plan = plan_publish(active, partial(floor_part, self.state), self.names(), now_ms, grace_ms)
         self._open = set(plan.open)
         return plan
