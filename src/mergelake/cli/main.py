@@ -285,7 +285,7 @@ def node(
     local: Annotated[
         str | None, typer.Option(help="Directory on this machine's disk for volatile parts", show_default=False)
     ] = None,
-    roles: Annotated[str, typer.Option(help="What it does, of these")] = "merge,upload,gc",
+    roles: Annotated[str, typer.Option(help="What it does, of these")] = "merge,mutate,upload,gc",
     grace: Annotated[float, typer.Option(help="Seconds to finish and upload in, when it is stopped", min=0)] = _GRACE_S,
     once: Annotated[bool, typer.Option("--once", help="Merge what is due, then leave")] = False,
     listen: Annotated[

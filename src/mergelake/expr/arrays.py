@@ -226,6 +226,16 @@ def _has_run(lists: BoundNode, inner: t.DataType, wanted: object) -> Callable[[E
     return run
 
 
+@special("map", 0, 1 << 20)
+def _map(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
+    if len(args) % 2:
+        raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", f"map() takes keys and values by turns, not {len(args)} values")
+    sides = tuple(environment.call("array", args[first::2]) for first in (0, 1))
+    key, value = (side.type.inner for side in sides if isinstance(side.type, t.Array))
+    result = t.Map(key, value)
+    return Resolved(result, node=cast_node(environment.call("tuple", sides), result, environment))
+
+
 def _map_part(name: str, part: int) -> None:
     @special(name, 1)
     def rule(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:

@@ -15,7 +15,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, partitions_of
 from mergelake.lake.environment import Environment, is_strong_read
-from mergelake.lake.inspect import history_table, merges_table, parts_table
+from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
 from mergelake.log.operations import DropRange, Tag, Untag
 from mergelake.log.state import State
 from mergelake.order.keys import table_keys
@@ -461,8 +461,8 @@ class Table:
         Raises
         ------
         InvalidInputError
-            CANNOT_UPDATE_COLUMN for a column of a key or of the engine, NO_SUCH_COLUMN_IN_TABLE for an unknown one, and
-            the errors of the expressions.
+            CANNOT_UPDATE_COLUMN for a column of a key or the version, NO_SUCH_COLUMN_IN_TABLE for an unknown one,
+            TOO_MANY_MUTATIONS, and the errors of the expressions; see `docs/mutations.md`.
 
         Examples
         --------
@@ -472,15 +472,36 @@ class Table:
         >>> list(table.scan(ordered=True))
         [(1, 10), (2, 22)]
         """
-        from mergelake.mutate.submit import submit
+        from mergelake.lake.mutating import submit_commands
 
-        return submit(self.handle, [Update(tuple(values.items()), where, partition_id)]).version
+        if not isinstance(values, Mapping):
+            raise error("TYPE_MISMATCH", f"The new values are {values!r}", "Give {'column': 'expression'}")
+        _check_texts({"where": where})
+        _check_texts(values)
+        return submit_commands(self, [Update(tuple(values.items()), where, partition_id)]).version
 
     def delete(self, where: str, *, partition_id: str | None = None) -> int:
         """Delete the rows that match; returns the version from which on no reader sees them. See `update`."""
-        from mergelake.mutate.submit import submit
+        from mergelake.lake.mutating import submit_commands
 
-        return submit(self.handle, [Delete(where, partition_id, lightweight=True)]).version
+        _check_texts({"where": where})
+        return submit_commands(self, [Delete(where, partition_id, lightweight=True)]).version
+
+    def mutations(self) -> pa.Table:
+        """One row for each command of each mutation, with the columns of ClickHouse's `system.mutations`.
+
+        The last 100 finished mutations are kept. Newest version known here.
+        """
+        return mutations_table(self.handle.log.state)
+
+    def kill_mutation(self, mutation_id: str) -> int:
+        """Give up an unfinished mutation; returns the version from which on readers do not see it.
+
+        Parts that were rewritten already keep its effect. BAD_ARGUMENTS if no unfinished mutation has this id.
+        """
+        from mergelake.mutate.submit import kill
+
+        return kill(self.handle, mutation_id)
 
     def apply_mutations(self) -> None:
         """Write down all pending mutations now, and return when no part lacks one: reads need not apply them any more.
@@ -617,3 +638,9 @@ class Table:
     @property
     def _settings(self) -> TableSettings:
         return self.handle.settings
+
+
+def _check_texts(texts: Mapping[str, object]) -> None:
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise error("TYPE_MISMATCH", f"{name} is {text!r}", "Give a ClickHouse expression as text, such as \"'a'\"")

@@ -271,7 +271,8 @@ def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject
     if list(op.mutations) != sorted({version for due in lacking for version in due} & applied):
         return Reject(f"Mutations {op.mutations} are not ones that the sources lack: {sorted(set(lacking))} are")
     left = {tuple(version for version in due if version not in applied) for due in lacking}
-    result = merged_name(infos)
+    live = state.live(op.volatile) if op.volatile else None
+    result = merged_name(infos) if live is None else live.info
     if op.mutations:
         result = replace(result, mutation=max(result.mutation, op.mutations[-1]))
     if left != {pending(state.mutations, result)}:

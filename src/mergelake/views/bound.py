@@ -8,7 +8,7 @@ rows does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
-from mergelake.expr.aliases import expand_aliases
+from mergelake.expr.aliases import alias_expression, expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import EvaluationContext
@@ -58,6 +58,8 @@ class Steps:
     """Types of the table's columns."""
     versions: tuple[int, ...] = ()
     """Versions of the mutations: equal for parts with the same rows to be changed."""
+    aliases: Mapping[str, BoundNode] = field(default_factory=dict)
+    """The expressions of ALIAS columns: they see what the steps leave."""
 
     @property
     def deletes(self) -> bool:
@@ -94,7 +96,7 @@ class Steps:
 
     def _live(self, wanted: Sequence[str], asked: Sequence[bool] | None) -> tuple[list[str], list[frozenset[str]]]:
         """(columns to read, for each step the columns that are needed after it); `asked` None: matches are known."""
-        live = dict.fromkeys(wanted)
+        live = dict.fromkeys(self._sources_of_aliases(wanted))
         after: list[frozenset[str]] = [frozenset()] * len(self.steps)
         follows = False
         for at in range(len(self.steps) - 1, -1, -1):
@@ -150,7 +152,16 @@ class Steps:
         if len(alive) < rows:
             mask = np.zeros(rows, np.bool_)
             mask[alive] = True
+        computed = {name: self.aliases[name] for name in wanted if name in self.aliases}
+        if computed:
+            context = self._context(held, count)
+            held |= {name: to_arrow(context.eval(node), node.type, count) for name, node in computed.items()}
         return {name: held[name] for name in wanted}, mask
+
+    def _sources_of_aliases(self, wanted: Sequence[str]) -> Iterator[str]:
+        """The columns, with those from which ALIAS columns are computed in their place."""
+        for name in wanted:
+            yield from columns_of(self.aliases[name]) if name in self.aliases else (name,)
 
     def matches(self, arrays: Arrays, rows: int) -> list[Mask]:
         """For each step which of `rows` rows match; a row that was deleted matches no later step.
@@ -235,7 +246,9 @@ def bind_steps(mutations: Sequence[PendingMutation], schema: TableSchema, partit
     )
     if not commands:
         return None
-    return Steps(_bound_steps(commands, _Columns(schema)), schema.types, tuple(m.version for m in mutations))
+    columns = _Columns(schema)
+    versions = tuple(mutation.version for mutation in mutations)
+    return Steps(_bound_steps(commands, columns), schema.types, versions, _bound_aliases(columns))
 
 
 class _Columns:
@@ -255,6 +268,13 @@ class _Columns:
 @lru_cache(maxsize=256)
 def _bound_steps(commands: tuple[Command, ...], columns: _Columns) -> tuple[Step, ...]:
     return tuple(step for command in commands for step in bind_command(command, columns.schema))
+
+
+@lru_cache(maxsize=256)
+def _bound_aliases(columns: _Columns) -> Mapping[str, BoundNode]:
+    schema = columns.schema
+    names = [column.name for column in schema.columns if column.default_kind == "ALIAS"]
+    return {name: bind(alias_expression(name, schema), schema.types) for name in names}
 
 
 def bind_command(command: Command, schema: TableSchema) -> list[Step]:
