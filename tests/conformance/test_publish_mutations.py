@@ -18,9 +18,7 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.mutate.submit import submit
 from mergelake.publish.publish import publish
-from mergelake.views.commands import Delete
 
 WAIT_S = 60.0
 COLUMNS = "p UInt8, i UInt32, k UInt32, v Int64, s String"
@@ -125,7 +123,8 @@ def _statement(served: Served, random: np.random.Generator) -> None:
         case 1:
             table.update({"v": "v + k", "s": "concat(s, '-')"}, where, partition_id=partition)
         case 2:
-            submit(table.handle, [Delete(f"({where}) AND k < 100", partition)])
+            scope = f"IN PARTITION ID '{partition}' " if partition else ""
+            served.db.sql(f"ALTER TABLE {served.name} DELETE {scope}WHERE ({where}) AND k < 100")
         case _:
             table.update({"v": f"v * 2 + {rest}"}, where, partition_id=partition)
 
@@ -202,7 +201,7 @@ def test_parts_without_a_row_left_are_served(oracle: Any, tmp_path: Path) -> Non
     served.attach()
     served.wait(served.learn())
     served.table.delete("i IN (1, 2)")
-    submit(served.table.handle, [Delete("i = 3")])
+    served.db.sql("ALTER TABLE emptied DELETE WHERE i = 3")
     served.table.publish()
     served.wait(served.learn())
     assert set(served.history[-1]) == {(1, 0), (1, 4)}

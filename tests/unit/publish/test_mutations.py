@@ -10,7 +10,7 @@ from mergelake.core.clock import ManualClock
 from mergelake.core.errors import MergelakeError
 from mergelake.core.ids import SeededIds
 from mergelake.lake import Warehouse
-from mergelake.log.operations import KillMutation
+from mergelake.mutate.submit import kill
 from mergelake.publish.plan import shown_token
 from mergelake.publish.publish import follow, publish, unpublish
 from mergelake.store.memory import MemoryStore
@@ -89,7 +89,7 @@ def test_while_a_mutation_fails_the_version_before_stays_shown(table):
     assert failure.value.name == "UNFINISHED"
     assert names(table) == before
     (mutation,) = table.handle.log.state.mutations
-    table.handle.log.commit(lambda _: [KillMutation(mutation.id)])
+    kill(table.handle, mutation.name)
     assert table.publish().pending == ()
     assert names(table) == before
 
@@ -131,7 +131,10 @@ def test_a_part_with_files_in_several_directories_is_laid_out_in_one_of_its_own(
     part = first(table)
     files = part.manifest.file_table()
     assert part.manifest.masked
-    assert {extent.key.partition("/")[0] for file in files.values() for extent in file.extents} == {part.manifest.id, old}
+    assert {extent.key.partition("/")[0] for file in files.values() for extent in file.extents} == {
+        part.manifest.id,
+        old,
+    }
     before = store.counters
     publish(table.handle)
     after = store.counters
