@@ -138,7 +138,7 @@ def _check_assignments(command: Update, schema: TableSchema) -> None:
     names = [name for name, _ in command.assignments]
     if not names:
         raise error("BAD_ARGUMENTS", "An UPDATE without a column", "Give a column and its new value")
-    fixed, mode = fixed_columns(schema), replacing_mode(schema)
+    fixed = fixed_columns(schema)
     for name in names:
         if not schema.has(name):
             if name in VIRTUAL_COLUMNS and name != ROW_EXISTS:
@@ -156,9 +156,6 @@ def _check_assignments(command: Update, schema: TableSchema) -> None:
         if schema.has(name) and schema.column(name).default_kind == "MATERIALIZED":
             hint = "It follows from the columns of its expression"
             raise error("CANNOT_UPDATE_COLUMN", f"Cannot UPDATE materialized column {name}", hint)
-        if mode is not None and name == mode.is_deleted:
-            message = f"UPDATE of the is_deleted column {name} is not supported"
-            raise error("NOT_IMPLEMENTED", message, f"INSERT a row with {name} = 1, or DELETE")
         _check_nested(name, schema)
 
 
