@@ -326,7 +326,8 @@ class Draft:
         else:
             infos = [source.info for source in sources]
             info = infos[0] if op.kind == "mutation" else merged_name(infos, self._holes.get(partition_id, ()))
-        if op.mutations:  # a source may have a later one that was killed since
+        if op.mutations:
+            # A source may have later ones, of which some were killed before the others had them.
             info = replace(info, mutation=max(info.mutation, op.mutations[-1]))
         self._close_holes(partition_id, info.max_block, info.min_block)
         parts[places[0] : places[-1] + 1] = [self._activate(info, op.part)]
