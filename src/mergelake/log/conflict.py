@@ -38,6 +38,7 @@ from mergelake.log.operations import (
     Publish,
     ReleaseLease,
     RenewLease,
+    RowsUnchanged,
     Tag,
     UndropTable,
     Untag,
@@ -110,6 +111,9 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
         case RenewLease(_, version):
             if not state.keeps(version):
                 return Reject(f"Version {version} is no longer kept")
+        case RowsUnchanged(since):
+            if state.rows_version > since:
+                return Reject(f"Rows were added, changed or removed after version {since}")
         case Mutation(id):
             if any(known.id == id for known in state.mutations):
                 return Reject(f"Mutation {id} is known already", kind="duplicate")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
+from mergelake.core.sized_cache import sized_cache
 from mergelake.expr.aliases import alias_expression, expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
@@ -247,8 +248,9 @@ def bind_steps(mutations: Sequence[PendingMutation], schema: TableSchema, partit
     if not commands:
         return None
     columns = _Columns(schema)
+    steps = tuple(step for command in commands for step in _bound_command(command, columns))
     versions = tuple(mutation.version for mutation in mutations)
-    return Steps(_bound_steps(commands, columns), schema.types, versions, _bound_aliases(columns))
+    return Steps(steps, schema.types, versions, _bound_aliases(columns))
 
 
 class _Columns:
@@ -265,9 +267,9 @@ class _Columns:
         return hash(self._key)
 
 
-@lru_cache(maxsize=256)
-def _bound_steps(commands: tuple[Command, ...], columns: _Columns) -> tuple[Step, ...]:
-    return tuple(step for command in commands for step in bind_command(command, columns.schema))
+@sized_cache(1024, 32 << 20, lambda command, _: len(command.where))
+def _bound_command(command: Command, columns: _Columns) -> tuple[Step, ...]:
+    return tuple(bind_command(command, columns.schema))
 
 
 @lru_cache(maxsize=256)
