@@ -172,7 +172,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class EndMutations:
-    """Commit that mutations are finished which no part lacks: the last ones that did were dropped, or there are none."""
+    """Commit that mutations are finished which no part lacks: the last that did were dropped, or there are none."""
 
     table_id: str
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import pytest
 
 from mergelake.core.errors import MergelakeError
-from mergelake.core.lexer import TokenReader
 from mergelake.views.commands import (
     Delete,
     Update,
     commands_text,
     drops_rows,
-    expression_text,
     parse_commands,
-    read_assignments,
 )
 
 COMMANDS = {
@@ -84,15 +81,3 @@ def test_only_deletes_drop_rows() -> None:
     assert drops_rows(parse_commands("UPDATE a = 1 WHERE 1, DELETE WHERE b"))
     assert drops_rows(parse_commands("UPDATE _row_exists = 0 WHERE 1"))
     assert not drops_rows(parse_commands("UPDATE a = 1 WHERE 1"))
-
-
-def test_assignments_end_where_something_else_begins() -> None:
-    tokens = TokenReader("a = 1 + f(2, 3), b = 2 SETTINGS x = 1")
-    assert read_assignments(tokens) == (("a", "1 + f(2, 3)"), ("b", "2"))
-    assert tokens.peek().text == "SETTINGS"
-
-
-def test_an_expression_ends_at_the_words_that_are_given() -> None:
-    tokens = TokenReader("a = (1, 2) OR {b: [3]} LIMIT 1")
-    assert expression_text(tokens, ("LIMIT",)) == "a = (1, 2) OR {b: [3]}"
-    assert tokens.peek().text == "LIMIT"
