@@ -52,10 +52,6 @@ def test_words_may_be_written_in_any_case() -> None:
     )
 
 
-def test_an_element_of_a_nested_column_may_be_assigned() -> None:
-    assert parse_commands("UPDATE n.e = [1] WHERE 1") == (Update((("n.e", "[1]"),), "1"),)
-
-
 def test_the_blanks_and_comments_within_an_expression_stay() -> None:
     (command,) = parse_commands("DELETE WHERE  a  = /* one */ 1  ")
     assert command == Delete("a  = /* one */ 1")
