@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mergelake.core.errors import MergelakeError
-from mergelake.views.commands import (
-    Delete,
-    Update,
-    commands_text,
-    drops_rows,
-    parse_commands,
-)
+from mergelake.views.commands import Delete, Update, commands_text, drops_rows, parse_commands
 
 COMMANDS = {
     "UPDATE a = 1 WHERE b": Update((("a", "1"),), "b"),
@@ -64,7 +58,7 @@ def test_the_blanks_and_comments_within_an_expression_stay() -> None:
         "UPDATE a = 1, WHERE 1", "UPDATE 1 = a WHERE 1", "DELETE", "DELETE a = 1", "DELETE WHERE", "DELETE WHERE a,",
         "DELETE WHERE a) = 1", "DELETE WHERE a; DELETE WHERE b", "DELETE IN PARTITION 1 WHERE a",
         "DELETE IN PARTITION ID 1 WHERE a", "UPDATE a = 1 IN PARTITION ID 'x' IN PARTITION ID 'y' WHERE 1",
-        "DELETE WHERE a IN PARTITION ID 'x'",
+        "DELETE WHERE a IN PARTITION ID 'x'", "UPDATE n.e = [1] WHERE 1",
     ],
 )  # fmt: skip
 def test_anything_else_is_a_syntax_error(text: str) -> None:
