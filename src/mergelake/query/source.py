@@ -51,6 +51,8 @@ class ReadRequest:
     sample_offset: str = ""
     exact: bool = False
     """Rows that the conditions reject must be omitted, because nothing filters after the scan."""
+    settings_matter: bool = False
+    """Whether settings of the statement may change what expressions mean."""
 
 
 class SourceScan(Protocol):

@@ -17,7 +17,7 @@ from mergelake.query.source import AsOf, Layers, ReadRequest, Source
 from mergelake.query.statement.needs import computed_names, matched, prewhere_alone, star_tokens, wanted
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference
 from mergelake.query.statement.settings import keeps_conditions
-from mergelake.query.statement.settings_semantics import last_settings
+from mergelake.query.statement.settings_semantics import last_settings, statement_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,9 @@ class Slot:
 
     def judged(self, settings: Mapping[str, str]) -> ReadRequest:
         """The request, without conditions if the settings may change their meaning."""
-        return self.wanted if keeps_conditions(settings) else replace(self.wanted, where="", prewhere="")
+        if keeps_conditions(settings):
+            return self.wanted
+        return replace(self.wanted, where="", prewhere="", settings_matter=True)
 
     def attached(self, layers: Layers) -> str:
         """Subquery over attached tables."""
@@ -157,6 +159,7 @@ def rewrite(
     edits: list[tuple[int, int, str]] = []
     slots: list[Slot] = []
     gaps: list[tuple[int, int]] = []
+    settings_matter = not keeps_conditions(statement_settings(parsed))
     for reference in parsed.references:
         source = sources.get(reference)
         if source is None:
@@ -168,7 +171,8 @@ def rewrite(
         count_only = counts and not need.columns and simple and not computed_names(parsed, reference, source)
         count_only = count_only and source.exact_rows() is not None
         if not need.columns:
-            need = _with_columns(need, (_narrowest(source),))
+            need = replace(need, columns=(_narrowest(source),))
+        need = replace(need, settings_matter=settings_matter)
         name = f"ml_{len(slots)}"
         columns = tuple(each for each in need.columns if not (reference.in_operator and each in source.hidden))
         structure = ", ".join(f"{back_quote(column)} {source.columns[column]}" for column in need.columns)
@@ -234,10 +238,6 @@ def _before_final(parsed: ParsedSelect, reference: TableReference, source: Sourc
         what = "PREWHERE with FINAL is supported over the columns of one table, without aliases and subqueries"
         raise error("NOT_IMPLEMENTED", what, "Write WHERE, which filters after rows are replaced")
     return text
-
-
-def _with_columns(need: ReadRequest, columns: Sequence[str]) -> ReadRequest:
-    return ReadRequest(tuple(columns), need.where, need.prewhere, need.final, need.sample, need.sample_offset)
 
 
 def _narrowest(source: Source) -> str:
