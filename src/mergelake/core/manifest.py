@@ -22,6 +22,8 @@ import msgspec
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.json_load import typed
 
+MASK_COLUMN = -1
+"""Id of `_row_exists` among the columns of a part: the mask of a lightweight DELETE, no column of the table."""
 _DECODER = json.JSONDecoder()
 _FILES = msgspec.json.Decoder(tuple[list[str], list[list[Any]]])
 _END = 1 << 63
@@ -231,6 +233,11 @@ class PartManifest:
     volume: str = "default"
     ttl: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """TTL name -> earliest and latest expiry, epoch seconds."""
+
+    @property
+    def masked(self) -> bool:
+        """Whether a mask (`_row_exists`) may hide some of its rows."""
+        return MASK_COLUMN in self.columns
 
     def file_table(self) -> dict[str, PartFile]:
         """Files by name. Each call decodes the table anew."""

@@ -110,6 +110,16 @@ _TABLE = (
         3600,
         "Accepted, no effect: inserts are forgotten by number, not by age",
     ),
+    Setting(
+        "min_age_to_apply_mutations_seconds",
+        10,
+        "Nodes rewrite parts for mutations once the oldest one is this many seconds old; readers apply them at once",
+    ),
+    Setting(
+        "mutations_to_apply_early",
+        10,
+        "Number of pending mutations from which nodes rewrite parts without waiting",
+    ),
     Setting("merge_max_block_size", 8192, "Accepted, no effect"),
     Setting("merge_max_chunk_bytes", 64 * MIB, "Bytes of the key range that a merge holds in memory at a time"),
     Setting(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mergelake.core.cancel import check
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
 from mergelake.parts.cache import PartCache
@@ -82,6 +83,28 @@ class Environment:
             manifests.append(self._merge(handle, task, gives_up, on_rows=report))
             rows_before += task.rows
         return manifests
+
+    def run_mutations(
+        self, handle: TableHandle, tasks: Sequence[MergeTask], gives_up: Callable[[], bool] = lambda: False
+    ) -> Sequence[PartManifest | None]:
+        """Execute mutations of parts as Spark tasks, or in this process; None for parts in which no row changes."""
+        if self.spark is not None and len(tasks) > 1:
+            from mergelake.spark.merge import run_mutations
+
+            return run_mutations(self.spark_session(), handle.store.spec, tasks)
+        from mergelake.mutate.execute import execute_mutation
+
+        def heard(rows: int, total: int) -> None:
+            if gives_up():
+                raise error(
+                    "ABORTED", f"The mutation was given up after {rows} of {total} rows", "It is due again later"
+                )
+
+        def execute(task: MergeTask) -> PartManifest | None:
+            check()
+            return execute_mutation(handle.store, task, handle.ids, handle.clock, heard, self.threads)
+
+        return [execute(task) for task in tasks]
 
     def build_volatile(
         self, handle: TableHandle, task: MergeTask, disk: Store, unwanted: Callable[[], bool]

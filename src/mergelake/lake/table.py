@@ -470,6 +470,15 @@ class Table:
 
         return submit(self.handle, [Delete(where, partition_id, lightweight=True)]).version
 
+    def apply_mutations(self) -> None:
+        """Write down all pending mutations now, and return when no part lacks one: reads need not apply them any more.
+
+        A node with the role `mutate` does it in the background. Raises UNFINISHED if a mutation fails for some row.
+        """
+        from mergelake.mutate.commit import apply_mutations
+
+        apply_mutations(self.handle, lambda tasks: self.env.run_mutations(self.handle, tasks))
+
     def merges(self) -> pa.Table:
         """One row for each volatile part (merged, on the disk of a node): the parts that it replaces, and its node."""
         return merges_table(self.handle.log.state)

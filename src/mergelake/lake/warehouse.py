@@ -240,7 +240,7 @@ class Warehouse:
         slots: int = 2,
         poll_s: float = 1.0,
         local: str | Store | None = None,
-        roles: Sequence[str] = ("merge", "upload", "gc"),
+        roles: Sequence[str] = ("merge", "mutate", "upload", "gc"),
         listen: str | None = None,
         advertise: str | None = None,
     ) -> Node:
@@ -260,8 +260,8 @@ class Warehouse:
             A directory on the node's own disk for volatile parts, of tables with `merge_upload_policy = 'volatile'`.
             Nodes of other names may share it. Its content may be lost at any time.
         roles
-            `merge` looks for merges, `upload` copies volatile parts to the store, `gc` runs a round of garbage
-            collection every hour.
+            `merge` looks for merges, `mutate` rewrites parts for mutations, `upload` copies volatile parts to the
+            store, `gc` runs a round of garbage collection every hour.
         listen
             `HOST:PORT` (port 0: any free one) on which the node takes commits of other processes, and appends them
             together with its own; see `docs/many-writers.md`.
@@ -296,6 +296,9 @@ class Warehouse:
         def run_merge(handle: TableHandle, task: MergeTask) -> PartManifest:
             return self.env.run_merges(handle, [task], node.abandon)[0]
 
+        def run_mutations(handle: TableHandle, tasks: Sequence[MergeTask]) -> Sequence[PartManifest | None]:
+            return self.env.run_mutations(handle, tasks, node.abandon.is_set)
+
         def build(handle: TableHandle, task: MergeTask, disk: LocalDisk, unwanted: Callable[[], bool]) -> PartManifest:
             return self.env.build_volatile(handle, task, disk.store, unwanted)
 
@@ -314,7 +317,7 @@ class Warehouse:
             listening = Listening(listen, advertise or "", socket.gethostname(), clock=self.clock, ids=self.ids)
         node = Node(
             name, handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s, roles=tuple(roles), disk=disk,
-            build=build, disk_free=disk_free, collect=collect, listening=listening,
+            build=build, disk_free=disk_free, collect=collect, listening=listening, run_mutations=run_mutations,
         )  # fmt: skip
         return node
 

@@ -60,6 +60,7 @@ from mergelake.log.state import (
     ActivePart,
     DetachedPart,
     Lease,
+    MutationFailure,
     PendingMutation,
     State,
     VolatilePart,
@@ -113,7 +114,7 @@ def state_hash(state: State) -> str:
 def encode_checkpoint(state: State, layout: SegmentLayout | None = None) -> bytes:
     """The checkpoint object of a state; with all parts in it, or without those that `layout` has in segments."""
     totals = state.partitions.totals
-    totals_row = [totals.parts, totals.rows, totals.bytes_on_disk, f"{totals.hash:032x}"]
+    totals_row = [totals.parts, totals.rows, totals.bytes_on_disk, f"{totals.hash:032x}", totals.masked]
     header = {**_header(state), "format": CHECKPOINT_FORMAT, "state_hash": state_hash(state), "totals": totals_row}
     sink = pa.BufferOutputStream()
     # Detached parts are written as if they had been added when they were detached.
@@ -299,7 +300,7 @@ def _header(state: State) -> dict[str, Any]:
             for name in sorted(state.volatile)
             for part in state.volatile[name]
         ],
-        "mutations": [_fields(mutation) for mutation in state.mutations],
+        "mutations": [_mutation(mutation) for mutation in state.mutations],
         "tags": dict(state.tags),
         "holds": {holder: list(held) for holder, held in state.holds.items()},
         "leases": {node: _lease(lease) for node, lease in state.leases.items()},
@@ -309,9 +310,19 @@ def _header(state: State) -> dict[str, Any]:
     }
 
 
-def _fields(value: VolatilePart | PendingMutation | MergeRecipe) -> dict[str, Any]:
+def _fields(value: VolatilePart | PendingMutation | MutationFailure | MergeRecipe) -> dict[str, Any]:
     """A value's fields by name; `dataclasses.asdict` would copy them all."""
     return {name: getattr(value, name) for name in value.__slots__}
+
+
+def _mutation(mutation: PendingMutation) -> dict[str, Any]:
+    fields = _fields(mutation)
+    return {**fields, "failure": _fields(mutation.failure)} if mutation.failure is not None else fields
+
+
+def _read_mutation(raw: dict[str, Any]) -> PendingMutation:
+    failure = raw.get("failure")
+    return PendingMutation(**{**tuples(raw), "failure": MutationFailure(**failure) if failure else None})
 
 
 def _lease(lease: Lease) -> list[Any]:
@@ -325,7 +336,7 @@ def _partitions(root: Root, segments: Segments | None) -> Partitions:
         segments.remember(header["version"], layout)
     if "totals" not in header:
         return Partitions.of(layout.inline)
-    parts, rows, size, digest = header["totals"]
+    parts, rows, size, digest, *masked = header["totals"]
     held: dict[str, Held] = dict(layout.inline)
     if layout.members:
         if segments is None:
@@ -333,7 +344,7 @@ def _partitions(root: Root, segments: Segments | None) -> Partitions:
         segments.open_eagerly(layout.refs)
         held.update(stored_partitions(header["version"], layout, layout.placed, segments))
     return Partitions.stored(
-        held, Totals(parts, rows, size, int(digest, 16)), header["version"], frozenset(layout.members)
+        held, Totals(parts, rows, size, int(digest, 16), sum(masked)), header["version"], frozenset(layout.members)
     )
 
 
@@ -368,7 +379,7 @@ def _state(root: Root, segments: Segments | None) -> State:
         hashes=window_of(header["hashes"]),
         retired=_retired(root, segments),
         volatile=_volatile(header["volatile"]),
-        mutations=tuple(PendingMutation(**tuples(raw)) for raw in header["mutations"]),
+        mutations=tuple(map(_read_mutation, header["mutations"])),
         detached=tuple(DetachedPart(p.info, p.manifest, p.added, p.added_ms) for p in root.aside),
         tags=header["tags"],
         holds=tuples(header["holds"]),

@@ -52,6 +52,8 @@ def describe_op(op: LogOp) -> str:
             return f"mutations {', '.join(map(str, mutations))} change nothing in {len(ids)} parts of {partition_id}"
         case ops.FinishMutations(ids):
             return f"finished mutations: {', '.join(ids)}"
+        case ops.MutationFailed(_, part, code):
+            return f"mutations fail on {part}: {code}"
         case ops.KillMutation(name):
             return f"kill mutation {name}"
         case ops.Tag(name, version):

@@ -282,6 +282,7 @@ _PLAIN: tuple[Callable[..., LogOp], ...] = (
     ops.Mutation,
     ops.MarkMutated,
     ops.FinishMutations,
+    ops.MutationFailed,
     ops.KillMutation,
     ops.Tag,
     ops.Untag,

@@ -43,6 +43,7 @@ from mergelake.log.operations import (
     MarkMutated,
     MoveLog,
     Mutation,
+    MutationFailed,
     Publish,
     ReleaseLease,
     RenewLease,
@@ -58,6 +59,7 @@ from mergelake.log.state import (
     ActivePart,
     DetachedPart,
     Lease,
+    MutationFailure,
     PendingMutation,
     RememberedInsert,
     RetiredPart,
@@ -152,6 +154,10 @@ class Draft:
                 self._mutate(op)
             case MarkMutated():
                 self._mark_mutated(op)
+            case MutationFailed():
+                failure = MutationFailure(op.part, op.code, op.reason, self._timestamp_ms)
+                failing = (replace(m, failure=failure) if m.version in op.mutations else m for m in self._mutations)
+                self._mutations = tuple(failing)
             case FinishMutations(ids):
                 self._finish(ids)
             case KillMutation(id):
@@ -351,6 +357,9 @@ class Draft:
             raise CorruptDataError(f"Entry {self._version} merges what is not there")
         sources = tuple((source, by_id[source]) for source in op.sources)
         info = merged_name([info for _, info in sources], self._holes.get(op.partition_id, ()))
+        lacks = pending(self._mutations, info)
+        if lacks:  # its bytes have them: they are applied to the sources first
+            info = replace(info, mutation=lacks[-1])
         part = VolatilePart(op.id, info, sources, op.recipe, op.owner, self._version, self._timestamp_ms)
         ordered = sorted((*held, part), key=lambda p: (p.info.min_block, -p.info.max_block))
         self._set_volatile(op.partition_id, tuple(ordered))

@@ -7,8 +7,8 @@ never changes.
 
 Table operations: `CreateTable`, `AlterMetadata`, `DropTable`, `UndropTable`; rows: `AddParts`, `Publish`,
 `DropRange`, `DropParts`, `DropDetached`; intentions to merge: `AddVolatile`, `CancelVolatile`, `AdoptVolatile`; changes
-of rows: `Mutation`, `MarkMutated`, `FinishMutations`, `KillMutation`; retention: `Tag`, `Untag`, `AddReference`,
-`DropReference`, `AdvanceGcHorizon`; nodes: `RenewLease`, `ReleaseLease`.
+of rows: `Mutation`, `MarkMutated`, `FinishMutations`, `MutationFailed`, `KillMutation`; retention: `Tag`, `Untag`,
+`AddReference`, `DropReference`, `AdvanceGcHorizon`; nodes: `RenewLease`, `ReleaseLease`.
 Catalog operations: `CreateDatabase`, `DropDatabase`, `RenameDatabase`, `PutTable`, `RemoveTable`, `RenameTable`,
 `Exchange`. Of both: `MoveLog`.
 """
@@ -169,6 +169,19 @@ class FinishMutations:
     """No active part lacks these mutations any more, and none ever will: readers need not look for such parts."""
 
     ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MutationFailed:
+    """Mutations cannot be applied to a part: for people, who may kill them."""
+
+    mutations: tuple[int, ...]
+    """Versions."""
+    part: str
+    """Name of the part."""
+    code: str
+    """Name of the error."""
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +372,7 @@ TableOp: TypeAlias = (
     | Mutation
     | MarkMutated
     | FinishMutations
+    | MutationFailed
     | KillMutation
     | Tag
     | Untag

@@ -42,18 +42,21 @@ class Totals:
     rows: int = 0
     bytes_on_disk: int = 0
     hash: int = 0
+    masked: int = 0
+    """Parts with a mask that hides rows."""
 
     def after(self, gained: Iterable[ActivePart], lost: Iterable[ActivePart]) -> Totals:
         """The sums after some parts were gained and some lost."""
-        parts, rows, size, digest = self.parts, self.rows, self.bytes_on_disk, self.hash
+        parts, rows, size, digest, masked = self.parts, self.rows, self.bytes_on_disk, self.hash, self.masked
         for sign, changed in ((1, gained), (-1, lost)):
             for part in changed:
                 manifest = part.manifest
                 parts += sign
                 rows += sign * manifest.rows
                 size += sign * manifest.bytes_on_disk
+                masked += sign * manifest.masked
                 digest += sign * part_hash(manifest.id, part.name, part.added)
-        return Totals(parts, rows, size, digest & HASH_MASK)
+        return Totals(parts, rows, size, digest & HASH_MASK, masked)
 
 
 class StoredParts(Protocol):

@@ -93,6 +93,18 @@ class VolatilePart:
 
 
 @dataclass(frozen=True, slots=True)
+class MutationFailure:
+    """The last failure of a mutation."""
+
+    part: str
+    """Name of the part."""
+    code: str
+    """Name of the error."""
+    reason: str
+    failed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class PendingMutation:
     """A mutation in the log. Whether it is done follows from the active parts; `finished_ms` says that it is known."""
 
@@ -110,6 +122,13 @@ class PendingMutation:
     """Whether it deletes rows."""
     finished_ms: int = 0
     """Time of the entry that says that no part lacks it; 0 before."""
+    failure: MutationFailure | None = None
+    """Why it could not be applied the last time."""
+
+    @property
+    def name(self) -> str:
+        """ClickHouse's name of the mutation."""
+        return f"mutation_{self.version}.txt"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
 from mergelake.table.handle import TableHandle
 from mergelake.table.insert import COMMIT_REFUSED, discard_refused
+from mergelake.table.mutations import finished_by
 
 Runner = Callable[[MergeTask], PartManifest]
 """Executes a merge, here or elsewhere, and returns the manifest of the written part."""
@@ -58,13 +59,16 @@ def commit_merge(handle: TableHandle, task: MergeTask, manifest: PartManifest) -
     """Commit the result of an executed merge; raises as `merge_parts` does."""
 
     def build(state: State) -> Sequence[LogOp]:
-        publish = Publish(manifest, task.source_ids)
+        publish = Publish(manifest, task.source_ids, mutations=task.mutations)
         live = state.volatile.get(task.result.partition_id, ())
         # A merge requested by a user has priority: nodes' intentions to merge its sources are cancelled.
         cancelled = (
             tuple(part.id for part in live if part.info.intersects(task.result)) if task.kind == "optimize" else ()
         )
-        return (CancelVolatile(cancelled, "OPTIMIZE"), publish) if cancelled else (publish,)
+        ops: list[LogOp] = [CancelVolatile(cancelled, "OPTIMIZE"), publish] if cancelled else [publish]
+        if task.mutations:
+            ops += finished_by(state, dict.fromkeys(task.source_ids, task.mutations[-1]))
+        return ops
 
     try:
         committed = handle.log.commit(build)

@@ -96,9 +96,10 @@ class _Merge:
         self._threads = threads
         self._settings = TableSettings(task.schema.settings)
         self._keys: TableKeys = table_keys(task.schema)
-        self._mode: ReplacingMode | None = replacing_mode(task.schema)
+        self._mode: ReplacingMode | None = replacing_mode(task.schema) if task.kind != "mutation" else None
         self._sources = [
-            SourceReader(disk if s.local else store, task.directory, task.schema, s.manifest) for s in task.sources
+            SourceReader(disk if s.local else store, task.directory, task.schema, s.manifest, s.lacks)
+            for s in task.sources
         ]
         far = [source.reader for source in self._sources if is_remote(source.reader.store)]
         open_parts(far, [column.name for column in task.schema.stored])
@@ -113,6 +114,8 @@ class _Merge:
         self._window_bytes = budget // (self._threads * len(self._sources))
         key_bytes = sum(self._sizes[name] for name in self._order_columns())
         self._progress = _Meter(on_progress, task.rows, key_bytes + sum(self._sizes.values()))
+        for source in self._sources:
+            source.find_matches(_BATCH_ROWS_MAX, self._window_bytes)
 
     def record(self) -> RowOrder:
         """The order of the result's rows."""

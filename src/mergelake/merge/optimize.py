@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from mergelake.core.cancel import check, current
 from mergelake.core.errors import MergelakeError
@@ -48,7 +49,8 @@ def optimize(
         skip_merged=skip_merged,
         throw_if_noop=throw_if_noop,
     )
-    tasks = [plan_merge(handle.directory, snapshot.schema, parts, "optimize", snapshot.version) for parts in chosen]
+    plan = partial(plan_merge, handle.directory, snapshot.schema, kind="optimize", base_version=snapshot.version)
+    tasks = [plan(parts=parts, mutations=snapshot.mutations) for parts in chosen]
     failures: list[MergelakeError] = []
     statement = current()
     rows, rows_before = sum(task.rows for task in tasks), 0

@@ -7,12 +7,14 @@ execution gives the same result. It pickles.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mergelake.core.errors import InternalError, error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo, merged_name
 from mergelake.core.schema import TableSchema
+from mergelake.log.state import PendingMutation
+from mergelake.log.volatile import lacking
 from mergelake.merge.select import Candidate
 from mergelake.order.replacing import ENGINE as REPLACING
 
@@ -30,6 +32,8 @@ class MergeSource:
     manifest: PartManifest
     local: bool = False
     """Its bytes lie on the disk of the node that merges, not in the store."""
+    lacks: tuple[PendingMutation, ...] = ()
+    """The mutations that are applied to its rows before they are merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class MergeTask:
     result: PartInfo
     """The name of the result if it is committed while the sources are active."""
     kind: str = "regular"
-    """`regular` (chosen by the selector), `forced` (a rested partition) or `optimize` (requested by a user)."""
+    """`regular` (chosen by the selector), `forced` (a rested partition), `optimize` (requested by a user), or
+    `mutation` (one source, whose rows are not collapsed)."""
     base_version: int = 0
     """Version of the table at which this was decided: `PartManifest.base_version` of the result."""
     local: bool = False
@@ -55,6 +60,11 @@ class MergeTask:
     def rows(self) -> int:
         """Rows of all sources."""
         return sum(source.manifest.rows for source in self.sources)
+
+    @property
+    def mutations(self) -> tuple[int, ...]:
+        """Versions of the mutations that the result has and some source lacks, ascending."""
+        return tuple(sorted({mutation.version for source in self.sources for mutation in source.lacks}))
 
     @property
     def bytes_on_disk(self) -> int:
@@ -68,11 +78,17 @@ class MergeTask:
 
 
 def plan_merge(
-    directory: str, schema: TableSchema, parts: Sequence[Candidate], kind: str = "regular", base_version: int = 0
+    directory: str,
+    schema: TableSchema,
+    parts: Sequence[Candidate],
+    kind: str = "regular",
+    base_version: int = 0,
+    mutations: Sequence[PendingMutation] = (),
 ) -> MergeTask:
     """The task that merges `parts`: active neighbours of one partition, in block order, as a selector returns them.
 
-    `base_version` is the table's version at which they were chosen.
+    `base_version` is the table's version at which they were chosen, `mutations` are those of that version: each part
+    gets the ones that it lacks, before it is merged.
     Raises NOT_IMPLEMENTED for an engine that cannot be merged here, TOO_MANY_PARTS for more than `SOURCES_MAX`.
     """
     check_engine(schema)
@@ -85,14 +101,13 @@ def plan_merge(
             f"Partition {infos[0].partition_id} has {len(infos)} parts, and one merge takes at most {SOURCES_MAX}",
             "Run OPTIMIZE TABLE without FINAL, or a node with the role merge, until there are fewer",
         )
-    return MergeTask(
-        directory,
-        schema,
-        tuple(MergeSource(part.info, part.manifest) for part in parts),
-        merged_name(infos),
-        kind,
-        base_version,
+    sources = tuple(
+        MergeSource(part.info, part.manifest, lacks=lacking(mutations, part.info) if mutations else ())
+        for part in parts
     )
+    task = MergeTask(directory, schema, sources, merged_name(infos), kind, base_version)
+    applied = task.mutations
+    return replace(task, result=replace(task.result, mutation=applied[-1])) if applied else task
 
 
 def check_engine(schema: TableSchema) -> None:

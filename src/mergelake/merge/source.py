@@ -1,14 +1,16 @@
 """One source of a merge: its columns, in order, in batches, in the form of the newest schema.
 
-A column that was added after the part was written has no files in it: it is computed from the part's other
-columns by its DEFAULT expression, or is the type's default. (Names and types that have changed since are handled by the
-reader, which finds columns by id.)
+The mutations that the part lacks are applied: a merge merges views. A column that was added after the part was written
+has no files in it: it is computed from the part's other columns by its DEFAULT expression, or is the type's default.
+(Names and types that have changed since are handled by the reader, which finds columns by id.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
 from mergelake.core.manifest import PartFile, PartManifest
@@ -16,10 +18,13 @@ from mergelake.core.schema import Column, TableSchema
 from mergelake.core.text import quote_string
 from mergelake.expr import compile_expression
 from mergelake.format.names import streams_by_column
+from mergelake.log.state import PendingMutation
+from mergelake.merge.view import Matches, find_matches
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.reader import PartReader
 from mergelake.parts.window import ReadWindow
 from mergelake.store.protocol import Store
+from mergelake.views.bound import bind_steps
 
 Evaluate = Callable[[pa.RecordBatch], pa.Array]
 _Coming = tuple[tuple[int, int], Callable[[], ReadWindow | None]]
@@ -29,8 +34,18 @@ _Coming = tuple[tuple[int, int], Callable[[], ReadWindow | None]]
 class SourceReader:
     """Reads one source. Threads may share it."""
 
-    def __init__(self, store: Store, directory: str, schema: TableSchema, manifest: PartManifest) -> None:
+    def __init__(
+        self,
+        store: Store,
+        directory: str,
+        schema: TableSchema,
+        manifest: PartManifest,
+        lacks: Sequence[PendingMutation] = (),
+    ) -> None:
         self.rows = manifest.rows
+        """Rows that `read` returns; after `find_matches`, without those that pending mutations delete."""
+        self._steps = bind_steps(lacks, schema, manifest.partition_id)
+        self._matches: Matches | None = None
         self._schema = schema
         self._held = frozenset(manifest.columns)
         # All columns of a Compact part lie in one file.
@@ -41,6 +56,8 @@ class SourceReader:
             by_id = {column.id: column for column in schema.stored}
             written = {by_id[i].name: by_id[i].type for i in manifest.columns if i in by_id}
         self._reader = PartReader(store, directory, manifest, columns, written=written)
+        if manifest.masked:
+            self.rows = self._reader.live_rows
         files = self._reader.files
         self._data_files: dict[str, list[PartFile]] = {
             name: [files[f"{stream}.bin"] for stream in streams]
@@ -58,7 +75,57 @@ class SourceReader:
         """The reader of the part."""
         return self._reader
 
+    @property
+    def manifest(self) -> PartManifest:
+        """The part's manifest."""
+        return self._reader.manifest
+
+    @property
+    def matches(self) -> Matches | None:
+        """The rows that pending mutations change; None if there are none."""
+        return self._matches
+
+    def find_matches(self, batch_rows: int, window_bytes: int) -> None:
+        """Find the rows that the pending mutations change. Has to be called before `read` if there are any."""
+        if self._steps is not None and self.rows:
+            names = self._steps.for_matches()
+            self._matches = find_matches(self._steps, self._read(names, batch_rows, window_bytes))
+            if self._matches is not None:
+                self.rows = self._matches.rows
+
     def read(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
+        """All rows of these columns of the view; arguments as for a read of the part (see `_read`)."""
+        matches = self._matches
+        if matches is None:
+            return self._read(names, batch_rows, window_bytes)
+        return self._changed(names, matches, self._read(matches.steps.sources(names), batch_rows, window_bytes))
+
+    def read_with_deleted(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
+        """Like `read`, with the rows that pending mutations delete: as many rows as the part has."""
+        matches = self._matches
+        assert matches is not None, "there is something to apply"
+        batches = self._read(matches.steps.sources(names), batch_rows, window_bytes)
+        return self._changed(names, replace(matches, deleted=None), batches)
+
+    def _changed(
+        self, names: Sequence[str], matches: Matches, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        first = 0
+        for batch in batches:
+            rows = batch.num_rows
+            alive = matches.alive(first, rows)
+            arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+            if alive is not None and not alive.all():
+                keep = pa.array(np.flatnonzero(alive))
+                arrays = {name: array.take(keep) for name, array in arrays.items()}
+            count = rows if alive is None else int(alive.sum())
+            known = matches.known(first, rows, alive)
+            first += rows
+            if count:
+                changed, _ = matches.steps.apply(arrays, count, names, known=known)
+                yield pa.RecordBatch.from_arrays([changed[name] for name in names], list(names))
+
+    def _read(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
         """All rows of these columns in storage form, about `batch_rows` at a time.
 
         About `window_bytes` of data are fetched together (at least those of a batch), as many sources are open at once.

@@ -9,14 +9,14 @@ loses work but no row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.log.state import ActivePart, State, VolatilePart
-from mergelake.log.volatile import inside, leaves, outermost, pending
+from mergelake.log.volatile import inside, lacking, leaves, outermost, pending
 from mergelake.merge.plan import ENGINES, MergeSource, MergeTask
 
 
@@ -49,6 +49,12 @@ def fits_disk(limit: int, sizes: Sequence[int]) -> bool:
     return sum(sizes) <= limit and max(sizes) * 2 < limit
 
 
+def is_overtaken(state: State, part: VolatilePart) -> bool:
+    """Whether a mutation that deletes rows came after a volatile part that collapses rows, and has to come first."""
+    deleting = [m for m in state.mutations if m.drops_rows]
+    return bool(deleting) and state.schema.engine != "MergeTree" and bool(pending(deleting, part.info))
+
+
 def build_task(directory: str, state: State, part: VolatilePart, local: Mapping[str, LocalPart]) -> MergeTask:
     """The merge that builds the bytes of a Live volatile part, from parts on this node's disk as far as possible.
 
@@ -59,7 +65,12 @@ def build_task(directory: str, state: State, part: VolatilePart, local: Mapping[
     within = [v for v in state.volatile.get(partition, ()) if v.id != part.id and inside(v.info, part.info)]
     parts = leaves(state.partitions.get(partition, ()), part.info)
     schema = state.schemas[part.recipe.schema_version]
-    sources = tuple(_tiles(parts, outermost(v for v in within if v.id in local), local))
+    tiles = _tiles(parts, outermost(v for v in within if v.id in local), local)
+    last = part.info.mutation  # those up to this one were known when it became Live
+    sources = tuple(
+        replace(tile, lacks=tuple(m for m in lacking(state.mutations, tile.info) if m.version <= last))
+        for tile in tiles
+    )
     limit = TableSettings(schema.settings).integer("max_bytes_to_merge_volatile")
     stays = fits_disk(limit, [source.manifest.bytes_on_disk for source in sources])
     return MergeTask(directory, schema, sources, part.info, part.recipe.kind, state.version, stays)
@@ -126,7 +137,7 @@ def choose_uploads(
             if everything
             or ready[part.id].manifest.bytes_on_disk >= large
             or part.added_ms <= old_ms
-            or pending(state.mutations, part.info)
+            or any(pending(state.mutations, leaf.info) for leaf in leaves(parts, part.info))
         ]
         left = [part for part in waiting if part not in due]
         left.sort(key=lambda part: -_saved(parts, part) / max(1, ready[part.id].manifest.bytes_on_disk))

@@ -30,6 +30,8 @@ class NodeView:
     """Whether it has the role `merge`."""
     uploads: bool = True
     """Whether it has the role `upload`."""
+    mutates: bool = True
+    """Whether it has the role `mutate`."""
     draining: bool = False
     """Whether it leaves: it starts no new merge, and publishes or gives up its volatile parts."""
 
@@ -47,7 +49,9 @@ class TableView:
     local: Mapping[str, LocalPart] = field(default_factory=dict)
     """Parts on the node's disk, by id of the volatile part."""
     merging: Mapping[frozenset[str], str] = field(default_factory=dict)
-    """Running merges to the store: ids of the sources -> their partition."""
+    """Running merges and mutations to the store: ids of the sources -> their partition."""
+    mutating: int = 0
+    """How many of these are mutations."""
     building: frozenset[str] = frozenset()
     """Volatile parts that are being built."""
     uploading: frozenset[str] = frozenset()
@@ -85,6 +89,24 @@ class Merge:
     @property
     def partition_id(self) -> str:
         """The partition of the sources."""
+        return self.sources[0].info.partition_id
+
+
+@dataclass(frozen=True, slots=True)
+class Mutate:
+    """Rewrite these parts of one partition, each alone, for the mutations that they lack."""
+
+    table_id: str
+    sources: tuple[ActivePart, ...]
+
+    @property
+    def part_ids(self) -> frozenset[str]:
+        """Ids of the parts: busy while the work runs."""
+        return frozenset(part.manifest.id for part in self.sources)
+
+    @property
+    def partition_id(self) -> str:
+        """The partition of the parts."""
         return self.sources[0].info.partition_id
 
 
@@ -158,7 +180,7 @@ class Discard:
     """Those of `ids` whose rows differ from those that another node published: a merge was not reproducible."""
 
 
-LongWork: TypeAlias = Merge | Build | Upload
+LongWork: TypeAlias = Merge | Mutate | Build | Upload
 """Work that takes time, one slot each."""
 ShortWork: TypeAlias = Propose | Adopt | PublishVolatile | Abandon | Renew | Discard
 """A commit, or a few deletions on the disk."""

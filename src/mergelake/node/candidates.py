@@ -19,6 +19,7 @@ from mergelake.merge.scoring import SelectorSettings
 from mergelake.merge.select import is_free, rest_asked_s
 from mergelake.merge.volatile import LocalPart, fits_disk
 from mergelake.node.actions import NodeView, TableView
+from mergelake.table.mutations import open_mutations
 
 _RANKINGS_MAX = 4
 """Rankings that are kept. A tick uses three at most: for the disk, for the store, and for the store by another base."""
@@ -64,7 +65,9 @@ class Candidates:
         self._node, self._settings, self._memory = node, table.settings, memory
         self._partitions, self._volatile, self._local = table.state.partitions, table.state.volatile, table.local
         self._selector = SelectorSettings.from_table(table.settings)
-        self._mutations = tuple(mutation.version for mutation in table.state.mutations if not mutation.killed)
+        # Merges straight to the store apply the mutations that each source lacks; volatile parts need equal ones.
+        together = table.settings.text("merge_upload_policy") == "volatile"
+        self._mutations = tuple(m.version for m in open_mutations(table.state)) if together else ()
         self._rankings: dict[Rules, Ranking[ActivePart]] = {}
         self._scored: dict[tuple[Rules, str], tuple[int, frozenset[str], Found | None]] = {}
         self.busy: set[str] = {*taken, *table.uploading, *table.uploaded, *table.building}.union(*table.merging)

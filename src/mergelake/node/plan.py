@@ -2,7 +2,7 @@
 
 It is called once a tick. For each table it first does housekeeping (drops bytes that are not needed, gives up failed
 volatile parts, publishes uploaded ones, renews the lease), then uploads, then builds the volatile parts that it owns or
-adopts, and finally, tables in turn, selects new merges:
+adopts, and finally, tables in turn, selects new merges and the parts to be rewritten for mutations (`Mutate`):
 
 - If the table's `merge_upload_policy` is `volatile`, a merge begins as a volatile part (`Propose`), which claims its
   blocks for this node. A small one (`fits_disk`) is for the disk; it may use top-level active parts and volatile parts
@@ -24,7 +24,8 @@ from mergelake.core.settings import TableSettings
 from mergelake.log.state import ActivePart, State, VolatilePart
 from mergelake.log.volatile import dependents, inside, outermost
 from mergelake.merge.select import merge_bytes_limit
-from mergelake.merge.volatile import choose_uploads, fits_disk, same_content, volatile_allowed
+from mergelake.merge.volatile import choose_uploads, fits_disk, is_overtaken, same_content, volatile_allowed
+from mergelake.mutate.plan import batches, due_parts
 from mergelake.node.actions import (
     Abandon,
     Action,
@@ -32,6 +33,7 @@ from mergelake.node.actions import (
     Build,
     Discard,
     Merge,
+    Mutate,
     NodeView,
     Propose,
     PublishVolatile,
@@ -42,6 +44,7 @@ from mergelake.node.actions import (
 )
 from mergelake.node.candidates import Candidates, Memory
 from mergelake.node.room import Cached, DiskRoom, build_size
+from mergelake.table.mutations import open_mutations
 
 
 def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory] | None = None) -> list[Action]:
@@ -69,10 +72,20 @@ def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory
             if placed is not None:
                 actions.append(placed)
                 used += 1
+    due = {table.table_id: _mutations(node, table) for table in awake} if node.mutates and not node.draining else {}
+    waiting = sum(map(len, due.values()))
+    running = sum(table.mutating for table in tables)
+    # One slot is for mutations as long as any waits, so neither holds up the other; they take what merges leave.
+    reserved = min(waiting, max(0, 1 - running))
     if node.merges and not node.draining:
-        actions += _new_merges(
-            node, awake, used, {work.id for work in actions if isinstance(work, Upload)}, room, memories
-        )
+        uploading = {work.id for work in actions if isinstance(work, Upload)}
+        merges = _new_merges(node, awake, used, uploading, room, memories, reserved)
+        taken = {part_id for work in merges if isinstance(work, Merge) for part_id in work.part_ids}
+        taken |= {source for work in merges if isinstance(work, Propose) for source in work.source_ids}
+        actions += merges
+        used += len(merges)
+        due = {name: [work for work in works if taken.isdisjoint(work.part_ids)] for name, works in due.items()}
+    actions += [work for works in due.values() for work in works][: max(0, node.slots.total - used)]
     for table_id in memories.keys() - {table.table_id for table in tables}:
         del memories[table_id]
     return [*room.discards(), *actions]
@@ -97,6 +110,9 @@ def _housekeeping(node: NodeView, table: TableView, kept: _Kept) -> Iterator[Sho
     failed = tuple(part.id for part in own if part.id in table.failed)
     if failed:
         yield Abandon(table.table_id, failed, "it cannot be built")
+    overtaken = tuple(part.id for part in own if part.id not in failed and is_overtaken(table.state, part))
+    if overtaken:
+        yield Abandon(table.table_id, overtaken, "a mutation that deletes rows comes before it")
     if node.draining:
         unbuildable = tuple(p.id for p in _absent(table) if p.owner == node.name and p.id not in table.failed)
         if unbuildable:
@@ -174,6 +190,26 @@ def _kept(table: TableView) -> _Kept:
     return kept
 
 
+def _mutations(node: NodeView, table: TableView) -> list[Mutate]:
+    """The mutations of parts that are due: not of those in use, nor where one failed not long ago."""
+    state = table.state
+    open_ones = open_mutations(state)
+    if not open_ones:
+        return []
+    wait_ms = table.settings.integer("min_age_to_apply_mutations_seconds") * 1000
+    many = len(open_ones) >= table.settings.integer("mutations_to_apply_early")
+    if not many and node.now_ms - open_ones[0].added_ms < wait_ms:
+        return []
+    busy = set().union(*table.merging)
+    avoided = table.avoided
+    parts = [
+        part
+        for part in due_parts(state)
+        if part.manifest.id not in busy and not any(area.intersects(part.info) for area in avoided)
+    ]
+    return [Mutate(table.table_id, batch) for batch in batches(parts)]
+
+
 def _uploads(node: NodeView, table: TableView) -> list[Upload]:
     if not (node.uploads or node.draining):
         return []
@@ -214,19 +250,22 @@ def _new_merges(
     uploads: set[str],
     room: DiskRoom,
     memories: dict[str, Memory],
+    reserved: int = 0,
 ) -> list[Merge | Propose]:
+    """`reserved`: slots that are left free, though not all."""
     started: list[Merge | Propose] = []
-    if used >= node.slots.total:
+    total = max(node.slots.total - reserved, min(1, node.slots.total - used))
+    if used >= total:
         return started
     candidates = {
         table.table_id: Candidates(node, table, uploads, memories.setdefault(table.table_id, Memory()))
         for table in tables
     }
     waiting = list(tables)
-    while waiting and used + len(started) < node.slots.total:
+    while waiting and used + len(started) < total:
         again: list[TableView] = []
         for table in waiting:
-            if used + len(started) >= node.slots.total:
+            if used + len(started) >= total:
                 break
             work = _next_merge(node, table, used + len(started), candidates[table.table_id], room)
             if work is not None:

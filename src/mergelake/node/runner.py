@@ -20,20 +20,20 @@ from concurrent.futures import ThreadPoolExecutor
 from mergelake.core.clock import Clock
 from mergelake.core.errors import MergelakeError
 from mergelake.merge.select import MergeSlots
-from mergelake.node.actions import Action, Build, Merge, NodeView, TableView, Upload
+from mergelake.node.actions import Action, Build, Merge, Mutate, NodeView, TableView, Upload
 from mergelake.node.candidates import Memory
 from mergelake.node.disk import LocalDisk, sweep
 from mergelake.node.listening import Listening
 from mergelake.node.plan import tick
 from mergelake.node.status import NodeStatus
-from mergelake.node.worker import BuildRunner, MergeRunner, TableWorker
+from mergelake.node.worker import BuildRunner, MergeRunner, MutationRunner, TableWorker
 from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
 
 _logger = logging.getLogger("mergelake.node")
 _SLICE_S = 0.05
 """Seconds after which a sleeping node checks whether it is woken or stopped."""
-ROLES = ("merge", "upload", "gc")
+ROLES = ("merge", "mutate", "upload", "gc")
 DOWN_FIRST_S, DOWN_MAX_S = 0.1, 30.0
 """Pauses between two attempts to reach a store that does not answer."""
 IDLE_S = 5.0
@@ -62,13 +62,15 @@ class Node:
         disk_free: Callable[[], int | None] = lambda: None,
         collect: Callable[[], int] | None = None,
         listening: Listening | None = None,
+        run_mutations: MutationRunner | None = None,
     ) -> None:
         """`tables` returns the handles of the tables to merge, by name; it is called in each tick.
 
         `slots` limits how many merges run at once (default: 2, the last of them small), `poll_s` is the pause between
         two ticks of an idle node. `disk` is for volatile parts, and belongs to this node alone; `build` builds their
         bytes, and `disk_free` returns its free bytes. `collect` runs a round of collection, and returns how many
-        objects it deleted. `listening` takes commits of others, until the node has left.
+        objects it deleted. `listening` takes commits of others, until the node has left. `run_mutations` rewrites parts
+        for mutations.
         """
         self.name = name
         self.status = NodeStatus()
@@ -76,6 +78,7 @@ class Node:
         """Set when the node does not wait any longer: running merges then end with an error."""
         self._tables = tables
         self._run_merge = run_merge
+        self._run_mutations = run_mutations
         self._build = build
         self._clock = clock
         self._slots = slots or MergeSlots(total=2, lower_at_free=1, whole_partition_at_free=1)
@@ -188,7 +191,7 @@ class Node:
         actions = self._due(known, draining=draining)
         for action in actions:
             worker = self._workers[action.table_id]
-            if isinstance(action, (Merge, Build, Upload)):
+            if isinstance(action, (Merge, Mutate, Build, Upload)):
                 worker.start(action)
                 self._pool.submit(worker.finish, action)
             else:
@@ -205,6 +208,7 @@ class Node:
             cache_bytes=CACHE_BYTES,
             merges="merge" in self._roles,
             uploads="upload" in self._roles,
+            mutates="mutate" in self._roles and self._run_mutations is not None,
             draining=draining,
         )
         views = [view for view in (worker.view() for worker in workers) if not view.state.dropped]
@@ -229,6 +233,7 @@ class Node:
                 build=self._build,
                 abandon=self.abandon.is_set,
                 listening=self._listening,
+                run_mutations=self._run_mutations,
             )
         return self._workers[handle.directory]
 

@@ -22,6 +22,8 @@ class NodeStatus:
     merges_abandoned: int = 0
     """Under way when the node had to leave; another node will select them again."""
     merges_failed: int = 0
+    parts_mutated: int = 0
+    """Parts that were rewritten or marked for mutations."""
     rows_merged: int = 0
     bytes_merged: int = 0
     merges_past_disk: int = 0

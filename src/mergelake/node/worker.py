@@ -30,10 +30,12 @@ from mergelake.log.operations import (
     RenewLease,
 )
 from mergelake.log.state import Lease, State, VolatilePart, positions
-from mergelake.log.volatile import dependents, leaves
+from mergelake.log.volatile import dependents, leaves, pending
 from mergelake.merge.commit import commit_merge
 from mergelake.merge.plan import MergeTask, plan_merge
 from mergelake.merge.volatile import LocalPart, build_task
+from mergelake.mutate.commit import run_tasks
+from mergelake.mutate.plan import mutation_task
 from mergelake.node.actions import (
     Abandon,
     Action,
@@ -41,6 +43,7 @@ from mergelake.node.actions import (
     Build,
     Discard,
     Merge,
+    Mutate,
     Propose,
     PublishVolatile,
     Renew,
@@ -54,9 +57,12 @@ from mergelake.node.plan import lease_left_ms, lease_ms
 from mergelake.node.status import NodeStatus
 from mergelake.table.handle import TableHandle
 from mergelake.table.insert import COMMIT_REFUSED, discard_refused
+from mergelake.table.mutations import finished_by
 
 _logger = logging.getLogger("mergelake.node")
 
+MutationRunner = Callable[[TableHandle, Sequence[MergeTask]], Sequence[PartManifest | None]]
+"""Executes mutations of parts somewhere; None for a part in which no row changes. Commits nothing."""
 MergeRunner = Callable[[TableHandle, MergeTask], PartManifest]
 """Executes a merge somewhere and returns the manifest of the part that it wrote; commits nothing."""
 BuildRunner = Callable[[TableHandle, MergeTask, LocalDisk, Callable[[], bool]], PartManifest]
@@ -77,6 +83,7 @@ class TableWorker:
         build: BuildRunner | None = None,
         abandon: Callable[[], bool] = lambda: False,
         listening: Listening | None = None,
+        run_mutations: MutationRunner | None = None,
     ) -> None:
         """`disk` and `build` are for volatile parts; `abandon` tells long work whether to stop; `listening` takes
         commits of others.
@@ -85,6 +92,8 @@ class TableWorker:
         self.status = status or NodeStatus()
         self._node = node
         self._run_merge = run_merge
+        self._run_mutations = run_mutations
+        self._mutating = 0
         self._build_bytes = build
         self._abandon = abandon
         self._disk = disk
@@ -121,6 +130,7 @@ class TableWorker:
                 state,
                 dict(self._local),
                 {ids: partition_id for ids, (_, partition_id) in self._merging.items()},
+                self._mutating,
                 frozenset(self._building),
                 frozenset(self._uploading),
                 frozenset(self._uploaded),
@@ -161,15 +171,16 @@ class TableWorker:
         version = self.handle.log.state.version
         with self._lock:
             match action:
-                case Merge():
+                case Merge() | Mutate():
                     self._merging[action.part_ids] = version, action.partition_id
+                    self._mutating += isinstance(action, Mutate)
                 case Build(_, volatile_id):
                     self._building[volatile_id] = version
                 case Upload(_, volatile_id):
                     self._uploading[volatile_id] = version
                 case _:
                     return
-        self.status.add(merges_started=int(not isinstance(action, Upload)))
+        self.status.add(merges_started=int(not isinstance(action, Upload | Mutate)))
 
     def finish(self, action: Action) -> None:
         """Execute a started action. A failure is counted, logged and followed by a pause, never raised."""
@@ -184,8 +195,9 @@ class TableWorker:
         finally:
             with self._lock:
                 match action:
-                    case Merge():
+                    case Merge() | Mutate():
                         self._merging.pop(action.part_ids, None)
+                        self._mutating -= isinstance(action, Mutate)
                     case Build(_, volatile_id):
                         self._building.pop(volatile_id, None)
                     case Upload(_, volatile_id):
@@ -232,6 +244,8 @@ class TableWorker:
         match action:
             case Merge():
                 self._merge(action)
+            case Mutate():
+                self._mutate(action)
             case Build():
                 self._build(action)
             case Upload(_, volatile_id):
@@ -255,7 +269,11 @@ class TableWorker:
     def _merge(self, action: Merge) -> None:
         handle, state = self.handle, self.handle.log.state
         task = plan_merge(
-            handle.directory, state.schema, action.sources, base_version=self._merging[action.part_ids][0]
+            handle.directory,
+            state.schema,
+            action.sources,
+            base_version=self._merging[action.part_ids][0],
+            mutations=state.mutations,
         )
         merged = commit_merge(handle, task, self._run_merge(handle, task))
         self._merged(task)
@@ -263,6 +281,27 @@ class TableWorker:
 
     def _merged(self, task: MergeTask) -> None:
         self.status.add(merges_done=1, rows_merged=task.rows, bytes_merged=task.bytes_on_disk)
+
+    # -- mutations -----------------------------------------------------------------------------
+
+    def _mutate(self, action: Mutate) -> None:
+        """Rewrite the parts; those for which it fails are avoided for a while, and the others go on."""
+        run = self._run_mutations
+        if run is None:
+            return
+        handle, state = self.handle, self.handle.log.state
+        base_version = self._merging[action.part_ids][0]
+        tasks = [
+            replace(mutation_task(handle.directory, state.schema, part, state), base_version=base_version)
+            for part in action.sources
+            if pending(state.mutations, part.info)
+        ]
+        outcome = run_tasks(handle, lambda some: run(handle, some), tasks)
+        self.status.add(parts_mutated=outcome.done)
+        if outcome.failed and not self._abandon():
+            with self._lock:
+                self._failures.avoid([task.sources[0].info for task, _ in outcome.failed])
+            raise outcome.failed[0][1]
 
     # -- volatile parts ------------------------------------------------------------------------
 
@@ -357,7 +396,10 @@ class TableWorker:
             # The parts in the range may have changed since, but not their rows, so nothing is uploaded again.
             replaced = leaves(state.partitions.get(part.info.partition_id, ()), part.info)
             ids = tuple(source.manifest.id for source in replaced)
-            return (Publish(manifest, ids, kind="volatile", volatile=volatile_id),)
+            lacks = {version for source in replaced for version in pending(state.mutations, source.info)}
+            applied = tuple(sorted(version for version in lacks if version <= part.info.mutation))
+            publish = Publish(manifest, ids, kind="volatile", volatile=volatile_id, mutations=applied)
+            return (publish, *(finished_by(state, dict.fromkeys(ids, applied[-1])) if applied else ()))
 
         try:
             committed = self.handle.log.commit(build)
@@ -455,7 +497,7 @@ class TableWorker:
     def _is_gone(self, action: Action) -> bool:
         """Whether the action is obsolete: another writer has merged, published, cancelled or dropped its parts."""
         state = self.handle.log.state
-        if isinstance(action, Merge):
+        if isinstance(action, Merge | Mutate):
             parts = state.partitions.get(action.sources[0].info.partition_id, ())
             return positions(parts, tuple(part.manifest.id for part in action.sources)) is None
         return isinstance(action, (Build, Upload)) and state.live(action.id) is None

@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.errors import InternalError, error
-from mergelake.core.manifest import PartFile, PartManifest, encode_files
+from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
 from mergelake.core.schema import Column
 from mergelake.core.settings import TableSettings
 from mergelake.format.checksums import encode_checksums
@@ -61,7 +61,7 @@ class PartWriter:
         self.part_id = spec.part_id or target.ids.new_id()
         self.rows = 0
         """Number of rows of the columns written so far."""
-        self._created_ms = target.clock.now_ms()
+        self.created_ms = target.clock.now_ms()
         self._marks = _MarkRows(spec.granules)
         self._keys: list[list[pa.Array]] = []
         self._last_key: list[pa.Array] = []
@@ -184,8 +184,23 @@ class PartWriter:
             part_type="Compact" if self.profile.compact else "Wide",
             storage=self._spool.storage,
             level=self.spec.level,
-            created_ms=self._created_ms,
+            created_ms=self.created_ms,
         )
+
+    @property
+    def digests(self) -> Mapping[str, FileDigest]:
+        """Digests of the files that were written so far."""
+        return self._digests
+
+    def store_files(self, small: Mapping[str, bytes]) -> dict[str, tuple[Extent, ...]]:
+        """Store what was written and some small files more, without those of a whole part; returns all places."""
+        checksums = "checksums.txt"
+        self._spool.take({name: data for name, data in small.items() if name != checksums})
+        if self._spool.storage == "full":
+            self._spool.put_last(checksums, small[checksums])
+        else:
+            self._spool.take({checksums: small[checksums]})
+        return self._spool.finish(small)
 
     def abort(self, *, delete: bool = True) -> None:
         """Stop uploads and delete stored objects (`delete=False` if others may be writing the same part)."""

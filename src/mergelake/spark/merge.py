@@ -1,8 +1,8 @@
-"""Merges as Spark tasks: a task executes one merge and returns the manifest."""
+"""Merges and mutations as Spark tasks: a task executes one and returns the manifest."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mergelake.core.clock import SystemClock
@@ -10,9 +10,9 @@ from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
+from mergelake.mutate.execute import execute_mutation
 from mergelake.spark.tasks import task_outcomes, unwrap_all
 from mergelake.store import StoreSpec
-from mergelake.table.insert import discard_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +27,25 @@ def run_merges(spark: SparkSession, store: StoreSpec, tasks: Sequence[MergeTask]
     def execute(task: MergeTask) -> PartManifest:
         return execute_merge(store.open(), task, RandomIds(), SystemClock())
 
-    def discard(manifests: list[PartManifest]) -> None:
-        for task, part in zip(tasks, manifests, strict=False):
-            discard_parts(store.open(), task.directory, [part])
+    return unwrap_all(task_outcomes(spark, execute, tasks), _discarding(store, tasks))
 
-    return unwrap_all(task_outcomes(spark, execute, tasks), discard)
+
+def run_mutations(spark: SparkSession, store: StoreSpec, tasks: Sequence[MergeTask]) -> list[PartManifest | None]:
+    """Execute mutations of parts in Spark, one task each; None for a part in which no row changes."""
+
+    def execute(task: MergeTask) -> PartManifest | None:
+        return execute_mutation(store.open(), task, RandomIds(), SystemClock())
+
+    return unwrap_all(task_outcomes(spark, execute, tasks), _discarding(store, tasks))
+
+
+def _discarding(store: StoreSpec, tasks: Sequence[MergeTask]) -> Callable[[Sequence[PartManifest | None]], None]:
+    """Deletes the objects that parts of failed jobs have of their own: those of older parts are in use."""
+
+    def discard(manifests: Sequence[PartManifest | None]) -> None:
+        for task, part in zip(tasks, manifests, strict=False):
+            own = [key for key in part.object_keys() if key.startswith(f"{part.id}/")] if part is not None else []
+            if own:
+                store.open().delete([f"{task.directory}/{key}" for key in own])
+
+    return discard

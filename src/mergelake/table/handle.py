@@ -71,6 +71,8 @@ class Snapshot:
     @cached_property
     def exact_rows(self) -> int | None:
         """Number of rows; None if rows may be deleted in some part."""
+        if self.partitions.totals.masked:
+            return None
         deleting = tuple(mutation for mutation in self.mutations if mutation.drops_rows)
         if deleting and any(lacking(deleting, part.info) for part in self.parts):
             return None

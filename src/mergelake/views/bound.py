@@ -74,14 +74,26 @@ class Steps:
 
         `deletes=False`: deleted rows are known already, and are not among those that `apply` gets.
         """
-        return self._live(wanted, deletes)[0]
+        return self._live(wanted, self._asked(deletes=deletes))[0]
 
     def for_deletes(self) -> list[str]:
         """The columns to read in order to know which rows are deleted."""
         return self.base((), deletes=True) if self.deletes else []
 
-    def _live(self, wanted: Sequence[str], deletes: bool) -> tuple[list[str], list[frozenset[str]]]:
-        """(columns to read, for each step the columns that are needed after it)."""
+    def for_matches(self) -> list[str]:
+        """The columns to read for `matches`."""
+        return self._live((), [True] * len(self.steps))[0]
+
+    def sources(self, wanted: Sequence[str]) -> list[str]:
+        """The columns to read for columns `wanted` of the view if all matches are known (`apply(…, known=…)`)."""
+        return self._live(wanted, None)[0]
+
+    def _asked(self, *, deletes: bool) -> list[bool]:
+        """For each step whether its matches are needed whatever columns are wanted."""
+        return [deletes and step.deletes for step in self.steps]
+
+    def _live(self, wanted: Sequence[str], asked: Sequence[bool] | None) -> tuple[list[str], list[frozenset[str]]]:
+        """(columns to read, for each step the columns that are needed after it); `asked` None: matches are known."""
         live = dict.fromkeys(wanted)
         after: list[frozenset[str]] = [frozenset()] * len(self.steps)
         follows = False
@@ -93,48 +105,80 @@ class Steps:
                 live |= dict.fromkeys(columns_of(step.sets[name]))
             if step.where is None:
                 follows = follows or bool(needed)
-            elif needed or follows or (step.deletes and deletes):
+            elif asked is not None and (needed or follows or asked[at]):
                 live |= dict.fromkeys(columns_of(step.where))
                 follows = False
         return list(live), after
 
     def apply(
-        self, arrays: Arrays, rows: int, wanted: Sequence[str], *, deletes: bool = True
+        self,
+        arrays: Arrays,
+        rows: int,
+        wanted: Sequence[str],
+        *,
+        deletes: bool = True,
+        known: Sequence[Mask] | None = None,
     ) -> tuple[Arrays, Mask | None]:
         """The columns `wanted` after all steps, and which of the rows stay (None: all).
 
         `arrays` are the columns `base(wanted, deletes)` in `rows` rows, in storage form. If rows go, the arrays that
-        are returned have those that stay.
+        are returned have those that stay. `known` are the matches of each step among these rows, which all stay: then
+        `sources(wanted)` are enough.
         """
-        _, after = self._live(wanted, deletes)
-        held, alive = dict(arrays), np.arange(rows) if deletes and self.deletes else None
-        count = rows
+        deletes = deletes and known is None and self.deletes
+        asked = None if known is not None else self._asked(deletes=deletes)
+        _, after = self._live(wanted, asked)
+        held, alive, count = dict(arrays), np.arange(rows), rows
         matched: Mask | None = None
         for at, step in enumerate(self.steps):
             needed = [name for name in step.sets if name in after[at]]
-            follows = at + 1 < len(self.steps) and self.steps[at + 1].where is None
-            if not (needed or (step.deletes and deletes) or (follows and self._follows(at, after))):
-                matched = None if step.where is not None else matched
-                continue
-            if step.where is not None:
-                matched = self._context(held, count).mask(step.where) if count else np.zeros(0, np.bool_)
+            if known is not None:
+                matched = known[at]
+            elif step.where is not None:
+                wanted_now = needed or (step.deletes and deletes) or self._is_followed(at, after)
+                matched = self._matching(step.where, held, count) if wanted_now else None
             if matched is None or not matched.any():
                 continue
-            if step.deletes:
+            if needed:
+                held |= self._updated(step, needed, held, matched)
+            elif step.deletes and deletes:
                 keep = pa.array(np.flatnonzero(~matched))
                 held = {name: array.take(keep) for name, array in held.items()}
-                count = len(keep)
-                assert alive is not None
                 alive = alive[~matched]
-                continue
-            held |= self._updated(step, needed, held, matched)
+                count, matched = len(alive), None
         mask = None
-        if alive is not None and len(alive) < rows:
+        if len(alive) < rows:
             mask = np.zeros(rows, np.bool_)
             mask[alive] = True
         return {name: held[name] for name in wanted}, mask
 
-    def _follows(self, at: int, after: Sequence[frozenset[str]]) -> bool:
+    def matches(self, arrays: Arrays, rows: int) -> list[Mask]:
+        """For each step which of `rows` rows match; a row that was deleted matches no later step.
+
+        `arrays` are the columns `for_matches()`.
+        """
+        _, after = self._live((), [True] * len(self.steps))
+        held, alive = dict(arrays), np.arange(rows)
+        matched = np.zeros(0, np.bool_)
+        out: list[Mask] = []
+        for at, step in enumerate(self.steps):
+            if step.where is not None:
+                matched = self._matching(step.where, held, len(alive))
+            mask = np.zeros(rows, np.bool_)
+            mask[alive[matched]] = True
+            out.append(mask)
+            if step.deletes:
+                keep = pa.array(np.flatnonzero(~matched))
+                held = {name: array.take(keep) for name, array in held.items()}
+                alive = alive[~matched]
+            elif matched.any():
+                held |= self._updated(step, [name for name in step.sets if name in after[at]], held, matched)
+        return out
+
+    def _matching(self, where: BoundNode, held: Arrays, rows: int) -> Mask:
+        return self._context(held, rows).mask(where) if rows else np.zeros(0, np.bool_)
+
+    def _is_followed(self, at: int, after: Sequence[frozenset[str]]) -> bool:
         """Whether a step that uses the matches of step `at` is needed."""
         for place in range(at + 1, len(self.steps)):
             if self.steps[place].where is not None:

@@ -1,0 +1,100 @@
+"""Writes a view of one part down: applies the mutations that it lacks, at the least cost.
+
+=========================================  ==========================================================
+rows that match                            what is written
+=========================================  ==========================================================
+none                                       nothing: the part is only marked (`MarkMutated`)
+updated, or deleted by lightweight DELETE  the changed columns, their indexes and the mask; all other files of
+                                           a Wide part are those of the old one, by reference
+deleted, or the part is Compact or small   the whole part, by the code of merges
+=========================================  ==========================================================
+
+Nothing is committed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core.clock import Clock
+from mergelake.core.ids import IdSource
+from mergelake.core.manifest import PartManifest
+from mergelake.core.settings import TableSettings
+from mergelake.merge.execute import Progress, execute_merge
+from mergelake.merge.plan import MergeTask
+from mergelake.merge.source import SourceReader
+from mergelake.merge.view import Matches
+from mergelake.order.keys import table_keys
+from mergelake.parts.part_spec import PartTarget
+from mergelake.parts.rewrite import ColumnRewriter, can_rewrite_columns
+from mergelake.store.protocol import Store
+from mergelake.views.commands import Delete, parse_commands
+
+BATCH_ROWS = 65536
+
+
+def execute_mutation(
+    store: Store,
+    task: MergeTask,
+    ids: IdSource,
+    clock: Clock,
+    on_progress: Progress | None = None,
+    threads: int = 1,
+) -> PartManifest | None:
+    """Write the part that `task` (of kind `mutation`) describes; None if no row of it changes.
+
+    Raises the errors of the commands for rows that match them, and CorruptDataError for a damaged part.
+    """
+    (source,) = task.sources
+    settings = TableSettings(task.schema.settings)
+    window = settings.integer("merge_max_chunk_bytes")
+    reader = SourceReader(store, task.directory, task.schema, source.manifest, source.lacks)
+    reader.find_matches(BATCH_ROWS, window)
+    if reader.matches is None:
+        return None
+    modern = settings.text("part_profile") == "modern"
+    whole = (reader.matches.deleted is not None and not _deletes_lightly(task)) or not can_rewrite_columns(
+        source.manifest, reader.reader, task.schema, modern
+    )
+    if whole:
+        return execute_merge(store, task, ids, clock, on_progress, threads)
+    keys = [key.type for key in table_keys(task.schema).primary]
+    target = PartTarget(store, task.directory, task.schema, settings, keys, ids, clock)
+    rewriter = ColumnRewriter(target, source.manifest, reader.reader)
+    try:
+        _rewrite(rewriter, reader, window)
+        return replace(rewriter.finish(), base_version=task.base_version)
+    except BaseException:
+        rewriter.abort()
+        raise
+
+
+def _deletes_lightly(task: MergeTask) -> bool:
+    """Whether all deletes of the task are lightweight ones."""
+    commands = [command for mutation in task.sources[0].lacks for command in parse_commands(mutation.commands)]
+    return all(command.lightweight for command in commands if isinstance(command, Delete))
+
+
+def _rewrite(rewriter: ColumnRewriter, reader: SourceReader, window: int) -> None:
+    matches = reader.matches
+    assert matches is not None
+    touched = sorted(matches.steps.touched)
+    for name in touched:
+        batches = reader.read_with_deleted([name], BATCH_ROWS, window)
+        rewriter.write_column(name, (batch.column(0) for batch in batches))
+    for index in rewriter.indexes:
+        if not set(touched).isdisjoint(index.columns):
+            rewriter.write_index(index, reader.read_with_deleted(list(index.columns), BATCH_ROWS, window))
+    if matches.deleted is not None:
+        rewriter.write_mask(_mask(matches, reader.manifest.rows))
+
+
+def _mask(matches: Matches, rows: int) -> Iterator[pa.Array]:
+    for first in range(0, rows, BATCH_ROWS):
+        count = min(BATCH_ROWS, rows - first)
+        alive = matches.alive(first, count)
+        yield pa.array(np.ones(count, np.uint8) if alive is None else alive.astype(np.uint8))

@@ -1,0 +1,143 @@
+"""Rewriting some columns of a Wide part: a new part that refers to the old one's objects for all other files.
+
+Granules, order and primary index stay, so files of columns that did not change are the same bytes. `columns.txt` and
+`checksums.txt` are written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core.manifest import MASK_COLUMN, PartFile, PartManifest, encode_files
+from mergelake.core.schema import Column, TableSchema
+from mergelake.core.types import UINT8
+from mergelake.format.checksums import encode_checksums
+from mergelake.format.columns_txt import encode_columns
+from mergelake.format.hashes import FileDigest, digest
+from mergelake.format.names import streams_by_column
+from mergelake.format.partition import Partition
+from mergelake.format.skip_files import is_index_file
+from mergelake.parts.indexing import BoundIndex
+from mergelake.parts.part_spec import PartSpec, PartTarget
+from mergelake.parts.reader import ROW_EXISTS, PartReader
+from mergelake.parts.writer import UNLISTED, ColumnSink, PartWriter
+
+MASK = Column(MASK_COLUMN, ROW_EXISTS, UINT8, codec="ZSTD(1)")
+"""The column that hides rows. Almost all of its values are 1: it is compressed whatever the table's codec is."""
+REWRITTEN_WHOLE_BYTES = 256 << 10
+"""Smaller parts are rewritten whole: another object would cost every reader a request."""
+
+
+def can_rewrite_columns(manifest: PartManifest, reader: PartReader, schema: TableSchema, modern: bool) -> bool:
+    """Whether single columns of a part can be replaced.
+
+    Not if its files differ in form from those that would be written (`modern` is the profile), if it lacks columns of
+    the table, or if it is Compact or small.
+    """
+    if manifest.part_type != "Wide" or manifest.bytes_on_disk < REWRITTEN_WHOLE_BYTES or not manifest.rows:
+        return False
+    if manifest.columns != tuple(column.id for column in schema.stored) or manifest.masked:
+        return False
+    files = reader.files
+    if ("serialization.json" in files) is not modern or any(".proj/" in name for name in files):
+        return False
+    if b"Sparse" in reader.small_files(["serialization.json"] if modern else []).get("serialization.json", b""):
+        return False
+    same = {column.name: column.type for column in schema.stored} == dict(reader.layout.columns)
+    marks = ".cmrk2" if modern else ".mrk2"
+    return same and all(name.endswith(marks) for name in files if "mrk" in name.rpartition(".")[2])
+
+
+class ColumnRewriter:
+    """Writes the changed columns and indexes of one part; `finish` returns the manifest of the new one."""
+
+    def __init__(self, target: PartTarget, old: PartManifest, reader: PartReader) -> None:
+        self._old, self._reader = old, reader
+        partition = Partition(old.partition_id, bytes.fromhex(old.partition))
+        spec = PartSpec(np.asarray(reader.granule_rows, np.int64), partition, expected_rows=old.rows)
+        self._writer = PartWriter(target, spec)
+        self._replaced: set[str] = set()
+        self._has_mask = False
+
+    @property
+    def indexes(self) -> tuple[BoundIndex, ...]:
+        """The table's skip indexes."""
+        return self._writer.indexes
+
+    def write_column(self, name: str, arrays: Iterable[pa.Array]) -> None:
+        """Write a column anew, from arrays of all of its rows."""
+        streams = streams_by_column(self._reader.files, [name])[name]
+        self._replaced |= {f"{stream}{end}" for stream in streams for end in (".bin", *self._ends)}
+        self._writer.write_column(name, arrays)
+
+    def write_mask(self, arrays: Iterable[pa.Array]) -> None:
+        """Write the mask: 0 for rows that are deleted, else 1."""
+        self._has_mask = True
+        sink = ColumnSink(self._writer, MASK)
+        for array in arrays:
+            sink.append(array)
+        sink.finish()
+
+    def write_index(self, index: BoundIndex, blocks: Iterable[pa.RecordBatch]) -> None:
+        """Write a skip index anew, from blocks with its columns of all rows."""
+        start = f"skp_idx_{index.name}."
+        self._replaced |= {name for name in self._reader.files if name.startswith(start)}
+        sink = self._writer.index(index)
+        for block in blocks:
+            sink.append(block)
+        sink.finish()
+
+    def finish(self) -> PartManifest:
+        """Store what was written, and the list of all files."""
+        writer, old = self._writer, self._old
+        kept = {
+            name: file
+            for name, file in old.file_table().items()
+            if name not in self._replaced and name not in ("checksums.txt", "columns.txt")
+        }
+        types = {column.name: column.type for column in writer.target.schema.stored}
+        if self._has_mask:
+            types[ROW_EXISTS] = UINT8
+        written = dict(writer.digests)
+        small = {"columns.txt": encode_columns(types)}
+        written["columns.txt"] = digest(small["columns.txt"])
+        listed: Mapping[str, FileDigest] = {
+            **{n: _digest_of(file) for n, file in kept.items() if n not in UNLISTED},
+            **{n: file_digest for n, file_digest in written.items() if n not in UNLISTED},
+        }
+        small["checksums.txt"] = encode_checksums(dict(sorted(listed.items())))
+        written["checksums.txt"] = FileDigest(len(small["checksums.txt"]), "")
+        places = writer.store_files(small)
+        new = [
+            PartFile(n, d.size, places[n], d.hash, d.uncompressed_size, d.uncompressed_hash) for n, d in written.items()
+        ]
+        table = sorted([*kept.values(), *new], key=lambda file: file.name)
+        return replace(
+            old,
+            id=writer.part_id,
+            files=encode_files(table),
+            bytes_on_disk=sum(file.size for file in table),
+            bytes_uncompressed=sum(
+                f.uncompressed_size for f in table if f.uncompressed_size > 0 and not is_index_file(f.name)
+            ),
+            columns=(*old.columns, MASK_COLUMN) if self._has_mask else old.columns,
+            schema_version=writer.target.schema.version,
+            storage="full",
+            created_ms=writer.created_ms,
+        )
+
+    def abort(self) -> None:
+        """Delete what was stored."""
+        self._writer.abort()
+
+    @property
+    def _ends(self) -> tuple[str, ...]:
+        return (self._writer.profile.mark_extension,)
+
+
+def _digest_of(file: PartFile) -> FileDigest:
+    return FileDigest(file.size, file.hash, file.uncompressed_size, file.uncompressed_hash)
