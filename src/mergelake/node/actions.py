@@ -50,8 +50,6 @@ class TableView:
     """Parts on the node's disk, by id of the volatile part."""
     merging: Mapping[frozenset[str], str] = field(default_factory=dict)
     """Running merges and mutations to the store: ids of the sources -> their partition."""
-    mutating: int = 0
-    """How many of these are mutations."""
     building: frozenset[str] = frozenset()
     """Volatile parts that are being built."""
     uploading: frozenset[str] = frozenset()
@@ -67,6 +65,8 @@ class TableView:
     """Whether the table is in a pause after failed work."""
     listens: tuple[str, str] | None = None
     """Address and token to announce to other processes, so that the node takes their commits; None: nothing."""
+    mutating: int = 0
+    """How many of the running merges are mutations."""
 
     @property
     def settings(self) -> TableSettings:

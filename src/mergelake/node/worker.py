@@ -130,7 +130,6 @@ class TableWorker:
                 state,
                 dict(self._local),
                 {ids: partition_id for ids, (_, partition_id) in self._merging.items()},
-                self._mutating,
                 frozenset(self._building),
                 frozenset(self._uploading),
                 frozenset(self._uploaded),
@@ -139,6 +138,7 @@ class TableWorker:
                 frozenset(node for node in others if now_s - self._signs[node][1] >= lease_s),
                 self._failures.waits,
                 self._listens() if self._may_announce(state, now_s) else None,
+                self._mutating,
             )
 
     def _may_announce(self, state: State, now_s: float) -> bool:

@@ -76,6 +76,8 @@ def fetch_whole_part(reader: PartReader) -> WholePart | None:
 class JoinedReader(PartReader):
     """Parts of equal `structure` as one part, each of them a granule."""
 
+    has_index = False
+
     def __init__(self, parts: Sequence[WholePart]) -> None:
         first = parts[0].reader
         rows = np.array([part.reader.manifest.rows for part in parts], np.int64)

@@ -108,6 +108,9 @@ class PartReader:
         if is_remote(store):
             self.regain()
 
+    has_index = True
+    """Whether `primary_index` is that of the marks."""
+
     # -- properties of the part ----------------------------------------------------------------
 
     @property

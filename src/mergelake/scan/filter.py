@@ -46,6 +46,7 @@ class RowSelection:
         self._arrays: Arrays = {}
         self._base: Arrays = {}  # columns as the part has them, before its pending mutations
         self._settled = False  # whether deleted rows were dropped
+        self._steps = source.steps_within(self.ranges)
         starts = source.row_starts
         self._looked_at = int(sum(starts[end] - starts[begin] for begin, end in ranges))
         stats.add(rows=self._looked_at, marks=sum(end - begin for begin, end in ranges))
@@ -65,7 +66,7 @@ class RowSelection:
         missing = [name for name in names if name not in self._arrays]
         if missing:
             self._settle()
-            steps = self._source.steps
+            steps = self._steps
             if steps is None:
                 self._arrays.update(self._read(missing))
             else:
@@ -95,7 +96,7 @@ class RowSelection:
         mask = self._source.mask(self.ranges, self.ahead)
         if mask is not None:
             self.keep(mask)
-        steps = self._source.steps
+        steps = self._steps
         if steps is not None and steps.deletes and self._alive:
             alive = steps.apply(self._read_base(steps.for_deletes()), self._alive, ())[1]
             if alive is not None:
@@ -104,7 +105,7 @@ class RowSelection:
     def needs(self, names: Sequence[str]) -> list[FileRange]:
         """The bytes that `fetch` has to get from the store."""
         missing = [name for name in names if name not in self._arrays]
-        steps = self._source.steps
+        steps = self._steps
         if steps is not None:
             missing = [n for n in steps.base(missing, deletes=not self._settled) if n not in self._base]
         ranges = self._source.needs(missing, self.ranges) if missing and self._alive else []

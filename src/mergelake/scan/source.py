@@ -32,6 +32,7 @@ from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import FileRange
 from mergelake.parts.reader import ROW_EXISTS, PartReader
 from mergelake.parts.window import ReadWindow
+from mergelake.scan.narrowed import NarrowedSteps
 from mergelake.scan.predicate import all_types
 from mergelake.scan.prune import MarkRange
 from mergelake.scan.request import VIRTUAL_COLUMNS
@@ -62,6 +63,7 @@ class PartSource:
     def __init__(self, reader: PartReader, info: PartInfo, schema: TableSchema, steps: Steps | None = None) -> None:
         self.steps = steps
         """What the part lacks: `read` does not apply it, `RowSelection` does."""
+        self._narrowed = NarrowedSteps(steps, reader, schema) if steps is not None else None
         self._reader = reader
         self._info = info
         self._schema = schema
@@ -89,6 +91,13 @@ class PartSource:
     def reader(self) -> PartReader:
         """The reader of the part."""
         return self._reader
+
+    def steps_within(self, ranges: Sequence[MarkRange]) -> Steps | None:
+        """The steps that may match rows of the ranges; None if there are none."""
+        if self._narrowed is None:
+            return None
+        with of_part(self._info):
+            return self._narrowed.within(ranges)
 
     def mask(self, ranges: Sequence[MarkRange], ahead: ReadWindow | None = None) -> NDArray[np.bool_] | None:
         """Which rows of the ranges the part's own mask leaves; None if it has none."""

@@ -39,6 +39,7 @@ EVERY_KIND = (
     ops.Mutation("m", "DELETE WHERE 1", ()),
     ops.MarkMutated("p", ("a" * 32,), (7, 9)),
     ops.FinishMutations(("m",)),
+    ops.MutationFailed((7,), "p_1_1_0", "CANNOT_PARSE_TEXT", "why"),
     ops.KillMutation("m"),
     ops.DropDetached(("d",)),
     ops.Tag("release", 7),
