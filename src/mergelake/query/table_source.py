@@ -178,19 +178,18 @@ class TableSource:
         if engine.folder() is None:
             return "ClickHouse was started with a path by somebody else"
         parts = self._part_set(wanted)
-        reason = self._never_attached(wanted, parts)
+        reason = self._never_attached(parts)
         if wanted.final and not must and _is_far(self._store) and parts.rows < FINAL_ROWS_MIN:
             reason = reason or f"FINAL over fewer than {FINAL_ROWS_MIN} rows in a bucket takes fewer rounds by a scan"
         return reason or attached.SETS.why_not(parts, exact=must or _exact(wanted), count=count, must=must)
 
-    def _never_attached(self, wanted: ReadRequest, parts: PartSet) -> str:
+    def _never_attached(self, parts: PartSet) -> str:
         snapshot = self.snapshot
         if snapshot.settings.integer("max_partitions_to_read") > 0:
             return "max_partitions_to_read is set"
-        if parts.lacked and wanted.settings_matter:
-            return "a setting may change the meaning of its pending mutations"
+        if any(snapshot.lacking(part.info) for part in parts.parts):
+            return "parts of it have pending mutations"
         versions = frozenset(part.manifest.schema_version for part in parts.parts)
-        versions |= {mutation.schema_version for mutation in parts.lacked}
         return snapshot.partitions.remembered(
             ("differs", snapshot.schema.version, versions),
             lambda: differs(snapshot.schema, snapshot.schemas, versions),
@@ -199,7 +198,7 @@ class TableSource:
     def shared(self, wanted: ReadRequest) -> tuple[StoreSpec, PartSet] | None:
         """The parts for the ClickHouse of another process, if it can attach them."""
         parts = self._part_set(wanted)
-        if self._spec is None or parts.rows < attached.ROWS_MIN or wanted.sample or self._never_attached(wanted, parts):
+        if self._spec is None or parts.rows < attached.ROWS_MIN or wanted.sample or self._never_attached(parts):
             return None
         if parts.worth_attaching is not parts and not wanted.final:
             return None
@@ -226,13 +225,12 @@ class TableSource:
             if len(fit) < len(partitions):
                 partitions.read(fit)
                 return self._set_of(part for partition_id in fit for part in partitions[partition_id])
-        key = "part set", snapshot.schema.version, snapshot.mutations
+        key = "part set", snapshot.schema.version
         return partitions.remembered(key, lambda: self._set_of(snapshot.parts))
 
     def _set_of(self, parts: Iterable[ActivePart]) -> PartSet:
         caches = self._caches if self._caches is not None else PartCache()
-        snapshot = self.snapshot
-        return PartSet(self._store, self._directory, snapshot.schema, tuple(parts), caches, snapshot.mutations)
+        return PartSet(self._store, self._directory, self.snapshot.schema, tuple(parts), caches)
 
     def _scan_of(self, parts: PartSet, wanted: ReadRequest) -> TableScan:
         by_partition: dict[str, list[ActivePart]] = {}

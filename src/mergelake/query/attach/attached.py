@@ -2,7 +2,7 @@
 
 A set is attached for the second statement on it, because a version of a table that changes often may be read once only.
 Where attaching makes no requests (a local directory), a background thread begins with the first statement, which does
-not wait. Parts that were attached before a mutation are attached again for the first statement after it. A version that differs by a few parts from an attached one is read by that table without the removed parts,
+not wait. A version that differs by a few parts from an attached one is read by that table without the removed parts,
 and a scan of the new ones (`layers`). If it is read again, or the difference has grown, a background thread attaches
 it, while no statement waits.
 
@@ -114,12 +114,11 @@ class AttachedSets:
                 return self._refused[key]
             if must or key in self._held or (not exact and self._layers(wanted) is not None):
                 return ""
-            at_once, first = len(wanted.parts) <= PARTS_AT_ONCE, before < SCANNED_FIRST
-            known = first and self._has_parts(wanted)
-            if at_once and (known or not first):
+            at_once = len(wanted.parts) <= PARTS_AT_ONCE
+            if at_once and before >= SCANNED_FIRST:
                 return ""
-        if first:
-            if count and (known or (at_once and not is_remote(wanted.store))):  # attaching makes no requests
+        if before < SCANNED_FIRST:
+            if count and at_once and not is_remote(wanted.store):  # attaching makes no requests
                 self._attach_beside(wanted)
             return "the first statement on this version"
         if count:
@@ -172,7 +171,7 @@ class AttachedSets:
             self._users[table.name] += 1
             self._used_s[table.name] = self._clock.monotonic_s()
             served = served or bool(table.served)
-            names = (part.name for view_id, part in table.parts.views.items() if view_id in layer.without)
+            names = (part.name for part in table.parts.parts if part.manifest.id in layer.without)
             tables.append((table.name, tuple(names)))
         return Reading(tuple(tables), wanted.only(chosen.rest) if chosen.rest else None, served)
 
@@ -182,15 +181,8 @@ class AttachedSets:
         chosen = cover(wanted.ids, [each.parts.ids for each in held])
         if not chosen.layers or len(chosen.rest) > max(REST_MAX, len(wanted.parts) // 2):
             return None
-        rest = sum(wanted.views[view_id].manifest.rows for view_id in chosen.rest)
+        rest = sum(part.manifest.rows for part in wanted.parts if part.manifest.id in chosen.rest)
         return None if rest > wanted.rows // 2 else (held, chosen)
-
-    def _has_parts(self, wanted: PartSet) -> bool:
-        """Whether most parts of a set are attached, as other views: a mutation has come."""
-        if not wanted.mutations:
-            return False
-        held = (each.parts.part_ids for each in self._held.values() if each.parts.table == wanted.table)
-        return any(len(wanted.part_ids & ids) * 2 > len(wanted.parts) for ids in held)
 
     def _keep_up(self, wanted: PartSet, chosen: LayerCover) -> None:
         """Attach in the background what makes the next statement on the set faster."""

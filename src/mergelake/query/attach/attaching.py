@@ -13,8 +13,6 @@ are those of small parts in a bucket, because a request to the endpoint costs mo
 of our `endpoint`, for any store and any location in its objects. `kept` is the same for a store with a cache directory:
 ClickHouse caches what it read in its own files, up to `KEPT_BYTES`, which is faster than requests. All disks are
 read-only: nothing in the bucket is written, renamed or removed.
-
-Mutations that parts lack are files of the table, too (`mutation_files`). ClickHouse applies them on reading.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -30,13 +28,11 @@ from uuid import uuid4  # noqa: TID251  a name within this process
 
 from mergelake.core.cancel import current
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
-from mergelake.core.text import back_quote, quote_string
-from mergelake.parts.ahead import SMALL_BYTES
+from mergelake.core.text import quote_string
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.layout import layout
 from mergelake.publish.definition import definition
 from mergelake.query.attach.endpoint import Endpoint
-from mergelake.query.attach.mutation_files import mutation_files
 from mergelake.query.attach.part_files import PartFiles
 from mergelake.query.attach.part_set import PartSet
 from mergelake.query.embedded import engine
@@ -81,10 +77,8 @@ class Attached:
 def attach(parts: PartSet) -> Attached:
     """Write the metadata texts and attach the table. In a local directory only objects of packed parts are read.
 
-    Takes about half a millisecond of CPU a part. Raises NotAttachedError if ClickHouse refuses the parts, or to apply
-    the mutations that they lack.
+    Takes about half a millisecond of CPU a part. Raises NotAttachedError if ClickHouse refuses the parts.
     """
-    own = _own_files(parts)
     uuid = str(uuid4())
     served = uuid if is_served(parts) else ""
     disk = _FILES if not served else _KEPT if isinstance(parts.store, CachedStore) else _SERVED
@@ -97,11 +91,11 @@ def attach(parts: PartSet) -> Attached:
         if served:
             files = PartFiles(parts.store, parts.directory, parts.parts, parts.caches)
             files.prefetch()
-            _serve(parts, files, uuid, own)
+            _serve(parts, files, uuid)
             serving = True
-            _lay_out_served(parts, folder, uuid, own)
+            _lay_out_served(parts, folder, uuid)
         else:
-            _lay_out_files(parts, folder, uuid, own)
+            _lay_out_files(parts, folder)
         try:
             engine.run(definition(f"ATTACH TABLE {name} UUID '{uuid}'", parts.schema, [f"disk = {_disk_text(disk)}"]))
         except MergelakeError as refused:
@@ -109,10 +103,8 @@ def attach(parts: PartSet) -> Attached:
                 cancel.check()
             raise NotAttachedError(f"ClickHouse does not attach it: {refused}") from refused
         _check_whole(name, parts)
-        if parts.lacked:
-            _check_mutations(name, parts)
     except BaseException:
-        _remove(folder)
+        shutil.rmtree(folder, ignore_errors=True)
         if serving:
             _serve_no_more(parts, uuid)
         raise
@@ -124,7 +116,7 @@ def forget(attached: Attached) -> None:
     engine.forget_table(attached.name)
     if attached.served:
         _serve_no_more(attached.parts, attached.served)
-    _remove(attached.folder)
+    shutil.rmtree(attached.folder, ignore_errors=True)
 
 
 def forget_copies(part_ids: Iterable[str]) -> None:
@@ -135,7 +127,7 @@ def forget_copies(part_ids: Iterable[str]) -> None:
 
 def is_served(parts: PartSet) -> bool:
     """Whether ClickHouse reads the set from the endpoint, because files that it cannot name are too large to copy."""
-    if is_remote(parts.store) and any(each.bytes_on_disk > SMALL_BYTES for each in parts.unnamed):
+    if is_remote(parts.store) and any(each.id not in parts.small for each in parts.unnamed):
         return True
     return sum(each.bytes_on_disk for each in parts.unnamed) > COPIED_MAX
 
@@ -162,24 +154,21 @@ class _Part:
         return self.files.pieces(f"{self.name}/{path}", start, end)
 
 
-@dataclass(frozen=True, slots=True)
-class _TableFiles:
-    """The files of a table beside its parts."""
-
-    bodies: Mapping[str, bytes]
+class _FormatVersion:
+    """The file `format_version.txt`, which ClickHouse reads first for every table."""
 
     def size(self, path: str) -> int:
-        if path not in self.bodies:
+        if path != _FORMAT_VERSION:
             raise NotFoundError(f"There is no file {path} in a set")
-        return len(self.bodies[path])
+        return 1
 
     def pieces(self, path: str, start: int, end: int) -> Iterator[Buffer]:
-        return iter([self.bodies[path][start:end]])
+        return iter([b"1"[start:end]])
 
 
-def _serve(parts: PartSet, files: PartFiles, uuid: str, own: Mapping[str, bytes]) -> None:
+def _serve(parts: PartSet, files: PartFiles, uuid: str) -> None:
     door = endpoint()
-    door.add(uuid, _TableFiles(own))
+    door.add(uuid, _FormatVersion())
     for part in parts.parts:
         door.add(part.manifest.id, _Part(files, part.name))
 
@@ -189,9 +178,8 @@ def _serve_no_more(parts: PartSet, uuid: str) -> None:
         endpoint().remove(name)
 
 
-def _lay_out_served(parts: PartSet, folder: Path, uuid: str, own: Mapping[str, bytes]) -> None:
-    for name, body in own.items():
-        (folder / name).write_text(_text([(f"{uuid}/{name}", len(body))]))
+def _lay_out_served(parts: PartSet, folder: Path, uuid: str) -> None:
+    (folder / _FORMAT_VERSION).write_text(_text([(f"{uuid}/{_FORMAT_VERSION}", 1)]))
     for part in parts.parts:
         for name, file in part.manifest.file_table().items():
             _place(folder / part.name / name).write_text(_text([(f"{part.manifest.id}/{name}", file.size)]))
@@ -210,16 +198,12 @@ def copied(parts: PartSet) -> tuple[str, ...]:
     return () if is_served(parts) else tuple(each.id for each in parts.unnamed)
 
 
-def _lay_out_files(parts: PartSet, folder: Path, uuid: str, own: Mapping[str, bytes]) -> None:
-    url, copies_of = parts.store.url, frozenset(copied(parts))
-    packed = [part for part in parts.parts if part.manifest.id in copies_of]
-    bodies = PartFiles(parts.store, parts.directory, packed, parts.caches)
+def _lay_out_files(parts: PartSet, folder: Path) -> None:
+    root, url, copies_of = _root(), parts.store.url, frozenset(copied(parts))
+    bodies = PartFiles(parts.store, parts.directory, parts.only(copies_of).parts, parts.caches)
     if is_remote(parts.store):
         bodies.prefetch()
-    for name, body in own.items():
-        place = _place(_own_folder(uuid) / name)
-        place.write_bytes(body)
-        (folder / name).write_text(_text([(str(place)[1:], len(body))]))
+    (folder / _FORMAT_VERSION).write_text(_text([(str(root / _FORMAT_VERSION)[1:], 1)]))
     for part in parts.parts:
         part_id = part.manifest.id
         copies = _copy(bodies, part.name, part_id) if part_id in copies_of else None
@@ -262,25 +246,6 @@ def _copies(part_id: str) -> Path:
     return _root() / "copies" / part_id
 
 
-def _own_files(parts: PartSet) -> dict[str, bytes]:
-    """Names and bodies of the files of a table beside its parts. Raises NotAttachedError for unsupported mutations."""
-    try:
-        return {_FORMAT_VERSION: b"1", **mutation_files(parts.lacked, parts.schema)}
-    except MergelakeError as refused:
-        raise NotAttachedError(f"its pending mutations are not for ClickHouse: {refused}") from refused
-
-
-def _own_folder(uuid: str) -> Path:
-    """Directory of the files of a table beside its parts, for the disk `files`."""
-    return _root() / "tables" / uuid
-
-
-def _remove(folder: Path) -> None:
-    """Remove the metadata texts of a table, and its own files."""
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(_own_folder(folder.name), ignore_errors=True)
-
-
 def _check_whole(name: str, parts: PartSet) -> None:
     """Check the number of parts and rows: ClickHouse only logs parts that it cannot load. Raises NotAttachedError."""
     database, _, table = name.partition(".")
@@ -291,16 +256,6 @@ def _check_whole(name: str, parts: PartSet) -> None:
     if actual != (len(parts.parts), parts.rows):
         engine.forget_table(name)
         raise NotAttachedError(f"ClickHouse takes {actual[0]} of {len(parts.parts)} parts")
-
-
-def _check_mutations(name: str, parts: PartSet) -> None:
-    """Check that ClickHouse binds all commands: it does so for each part of a statement. Raises NotAttachedError."""
-    columns = ", ".join(back_quote(column.name) for column in parts.schema.stored)
-    try:
-        engine.run(f"EXPLAIN PIPELINE SELECT {columns} FROM {name}", settings={"max_threads": "1"})
-    except MergelakeError as refused:
-        engine.forget_table(name)
-        raise NotAttachedError(f"ClickHouse does not apply its pending mutations: {refused}") from refused
 
 
 def _disk_text(disk: str) -> str:
@@ -320,11 +275,13 @@ def _disk_text(disk: str) -> str:
 
 
 def _root() -> Path:
-    """The folder of the disks, which is created."""
+    """The folder of the disks; creates it with `format_version.txt`."""
     folder = engine.folder()
     assert folder is not None
     root = folder / "mergelake-attached"
-    root.mkdir(mode=0o700, exist_ok=True)
+    if not (root / _FORMAT_VERSION).exists():
+        root.mkdir(mode=0o700, exist_ok=True)
+        (root / _FORMAT_VERSION).write_text("1")
     return root
 
 

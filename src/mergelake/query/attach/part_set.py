@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 from mergelake.core.errors import MergelakeError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
-from mergelake.log.state import ActivePart, PendingMutation
-from mergelake.log.volatile import lacking
+from mergelake.log.state import ActivePart
 from mergelake.parts.ahead import SMALL_BYTES
 from mergelake.parts.cache import PartCache
 from mergelake.parts.joined import is_joinable
@@ -33,36 +32,11 @@ class PartSet:
     parts: tuple[ActivePart, ...]
     caches: PartCache
     """Cache of their files."""
-    mutations: tuple[PendingMutation, ...] = ()
-    """Mutations that parts of the table may lack, in order, without killed ones."""
-
-    @cached_property
-    def views(self) -> Mapping[str, ActivePart]:
-        """The parts by the ids of their views: what is attached before a mutation is not read for parts that lack it.
-
-        A view id is the part's id, the last mutation in the part's name, and the versions of those that it lacks.
-        """
-        if not self.mutations:
-            return {_view_id(part, ()): part for part in self.parts}
-        return {_view_id(part, lacking(self.mutations, part.info)): part for part in self.parts}
 
     @cached_property
     def ids(self) -> frozenset[str]:
-        """Ids of the parts' views."""
-        return frozenset(self.views)
-
-    @cached_property
-    def part_ids(self) -> frozenset[str]:
-        """Ids of the parts themselves."""
+        """Ids of the parts."""
         return frozenset(part.manifest.id for part in self.parts)
-
-    @cached_property
-    def lacked(self) -> tuple[PendingMutation, ...]:
-        """The mutations that at least one of the parts lacks, in order."""
-        if not self.mutations:
-            return ()
-        lacked = {mutation.version for part in self.parts for mutation in lacking(self.mutations, part.info)}
-        return tuple(mutation for mutation in self.mutations if mutation.version in lacked)
 
     @cached_property
     def rows(self) -> int:
@@ -80,8 +54,9 @@ class PartSet:
         return self.table, self.ids
 
     def only(self, ids: frozenset[str]) -> PartSet:
-        """The subset with these views."""
-        return replace(self, parts=tuple(part for view_id, part in self.views.items() if view_id in ids))
+        """The subset with these ids."""
+        chosen = tuple(part for part in self.parts if part.manifest.id in ids)
+        return PartSet(self.store, self.directory, self.schema, chosen, self.caches)
 
     @cached_property
     def unnamed(self) -> tuple[PartManifest, ...]:
@@ -96,19 +71,13 @@ class PartSet:
         """The set without its small parts, if these are many: a scan reads them together efficiently."""
         if len(self.parts) <= PARTS_AT_ONCE:
             return self
-        large = frozenset(view_id for view_id, part in self.views.items() if not is_joinable(part.manifest))
+        large = frozenset(part.manifest.id for part in self.parts if not is_joinable(part.manifest))
         return self if len(large) == len(self.parts) else self.only(large)
 
     @cached_property
     def small(self) -> frozenset[str]:
-        """Ids of the views of parts that are fetched whole from a bucket."""
-        return frozenset(view_id for view_id, part in self.views.items() if part.manifest.bytes_on_disk <= SMALL_BYTES)
-
-
-def _view_id(part: ActivePart, lacked: Sequence[PendingMutation]) -> str:
-    if not (lacked or part.info.mutation):
-        return part.manifest.id
-    return f"{part.manifest.id}@{part.info.mutation}+{','.join(str(mutation.version) for mutation in lacked)}"
+        """Ids of the parts that are fetched whole from a bucket."""
+        return frozenset(part.manifest.id for part in self.parts if part.manifest.bytes_on_disk <= SMALL_BYTES)
 
 
 def differs(newest: TableSchema, schemas: Mapping[int, TableSchema], versions: frozenset[int]) -> str:

@@ -37,7 +37,6 @@ _BASE_SETTINGS = {
     "allow_suspicious_low_cardinality_types": "1",
     "allow_suspicious_types_in_group_by": "1",
     "allow_suspicious_types_in_order_by": "1",
-    "apply_mutations_on_fly": "1",
     "output_format_arrow_compression_method": "'none'",
     "output_format_arrow_low_cardinality_as_dictionary": "1",
     "session_timezone": "'UTC'",

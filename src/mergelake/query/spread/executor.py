@@ -158,5 +158,4 @@ class _Tasks:
         if finals:
             form = f"{form.removesuffix(')')} WHERE {task.CONDITION})"
             shares = [task.Share(final.parts, (), final.condition) for final in finals]
-        work = task.AttachedTask(spec, parts.directory, parts.schema, parts.mutations, over(form), scanned)
-        return work, list(shares)
+        return task.AttachedTask(spec, parts.directory, parts.schema, over(form), scanned), list(shares)

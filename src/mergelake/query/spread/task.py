@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import TableSchema
-from mergelake.log.state import ActivePart, PendingMutation
+from mergelake.log.state import ActivePart
 from mergelake.parts.cache import of_tasks
 from mergelake.query.attach import attached
 from mergelake.query.attach.attaching import NotAttachedError
@@ -111,8 +111,6 @@ class AttachedTask:
     spec: StoreSpec
     directory: str
     schema: TableSchema
-    mutations: tuple[PendingMutation, ...]
-    """Mutations that parts may lack."""
     partial: Partial
     """The statement over `TABLE`."""
     scanned: ScannedTask | None
@@ -120,7 +118,7 @@ class AttachedTask:
 
     def __call__(self, share: Share) -> tuple[list[bytes], int, int] | None:
         """(partial results as Native, rows read, bytes read) of a share; None if it is not readable."""
-        parts = PartSet(self.spec.open(), self.directory, self.schema, share.parts, of_tasks(), self.mutations)
+        parts = PartSet(self.spec.open(), self.directory, self.schema, share.parts, of_tasks())
         try:
             with attached.SETS.using(parts, exact=True) as reading:
                 ((name, _),) = reading.tables
