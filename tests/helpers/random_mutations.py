@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 
 TYPES: dict[str, tuple[str, str, list[str]]] = {
@@ -31,6 +32,7 @@ TYPES: dict[str, tuple[str, str, list[str]]] = {
     "g": ("FixedString(4)", "toFixedString(toString(r % 1000), 4)", ["'abcd'", "g", "toFixedString(toString(u), 4)"]),
     "j": ("Enum8('red' = 1, 'green' = 2, 'blue' = -3)", "['red', 'green', 'blue'][1 + r % 3]", ["'blue'", "j", "1"]),
     "b": ("Bool", "r % 2 = 0", ["NOT b", "true", "i > 0"]),
+    "z": ("JSON", "concat('{\"a\": ', toString(r % 6), ', \"b\": {\"c\": \"', toString(r % 4), '\"}}')::JSON", ["z"]),
 }  # fmt: skip
 """Name of a column -> type, values of the row `r`, values for updates."""
 CONDITIONS: dict[str, list[str]] = {
@@ -57,6 +59,7 @@ CONDITIONS: dict[str, list[str]] = {
     "g": ["g = 'abcd'", "g < '5'"],
     "j": ["j = 'blue'", "j != 'red'"],
     "b": ["b", "NOT b"],
+    "z": ["z.a.:Int64 > 2", "z.b.c.:String = '1'"],
     "mt": ["mt > 10", "mt = 3"],
     "al": ["al > 10"],
 }
@@ -68,7 +71,7 @@ THROWING = {
 """Values that fail for some rows."""
 SUBCOLUMNS = {
     "n": ["n.null"], "q": ["q.null"], "a": ["a.size0"], "t": ["t.l", "t.m", "t.1"], "m": ["m.keys", "m.values", "m.size0"],
-    "o": ["o.null"], "s": ["s.size"],
+    "s": ["s.size"], "z": ["z.a.:Int64", "z.b.c"],
 }  # fmt: skip
 INDEXES = {
     "i": "minmax", "u": "set(10)", "s": "bloom_filter", "c": "set(0)", "n": "minmax", "f": "minmax", "d": "minmax",
@@ -122,16 +125,25 @@ class RandomTable:
         key = rng.choice(["k", "(k, p)", "(p, k)", "(k, r)"]) if not self.replacing else "k"
         sample = " SAMPLE BY k" if key.startswith(("k", "(k")) and rng.random() < 0.3 else ""
         self.sampled = bool(sample)
-        return f"CREATE TABLE {self.name} ({', '.join(lines)}) ENGINE = {self.engine} {partition} ORDER BY {key}{sample}"
+        return (
+            f"CREATE TABLE {self.name} ({', '.join(lines)}) ENGINE = {self.engine} {partition} ORDER BY {key}{sample}"
+        )
 
     def insert(self) -> Op:
         """Some rows: `r` is unique in the table."""
         rng = self.rng
         self.inserts += 1
-        first = 1_000_000 + self.inserts * 10_000
-        rows = rng.choice([1, 7, 60, 150, 400, 900])
+        first = 1_000_000 + self.inserts * 100_000
+        rows = rng.choice([1, 7, 60, 150, 400, 900, 20_000])
         names = ["k", "r", "p", "ver", "del", *self.columns]
-        values = ["toUInt32(cityHash64(r) % 100)", "r", "r % 4", "r % 3", "r % 11 = 0", *(TYPES[c][1] for c in self.columns)]
+        values = [
+            "toUInt32(cityHash64(r) % 100)",
+            "r",
+            "r % 4",
+            "r % 3",
+            "r % 11 = 0",
+            *(TYPES[c][1] for c in self.columns),
+        ]
         texts = ", ".join(f"{value} AS c{at}" for at, value in enumerate(values))
         return Op(
             f"INSERT INTO {self.name} ({', '.join(names)}) SELECT {texts} "
@@ -175,9 +187,7 @@ class RandomTable:
         return Op(f"ALTER TABLE {self.name} UPDATE {text}{inside} WHERE {where}", (sets, where, partition))
 
     def _known(self, value: str) -> bool:
-        import re
-
-        names = set(re.findall(r"\b[a-z]\b", re.sub(r"'[^']*'", "", value))) - {"k", "r"}
+        names = set(re.findall(r"\b[a-z]\b", re.sub(r"'[^']*'", "", value))) - {"k"}
         if "x ->" in value:
             names.discard("x")
         return names <= set(self.columns)
@@ -197,7 +207,11 @@ class RandomTable:
 
     def _source(self) -> str:
         final = " FINAL" if self.replacing and self.rng.random() < 0.5 else ""
-        sample = f" SAMPLE {self.rng.choice(['1/2', '0.2', '1/3 OFFSET 1/3'])}" if self.sampled and self.rng.random() < 0.2 else ""
+        sample = (
+            f" SAMPLE {self.rng.choice(['1/2', '0.2', '1/3 OFFSET 1/3'])}"
+            if self.sampled and self.rng.random() < 0.2
+            else ""
+        )
         return f"{self.name}{final}{sample}"
 
     def _where(self) -> str:
@@ -228,7 +242,9 @@ class RandomTable:
 
     def _grouped(self) -> str:
         value, inner = self.value(), self.value()
-        aggregates = self.rng.sample(["count()", "uniqExact(r)", f"min({inner})", f"max({inner})", "sum(r)", "sum(k)"], 2)
+        aggregates = self.rng.sample(
+            ["count()", "uniqExact(r)", f"min({inner})", f"max({inner})", "sum(r)", "sum(k)"], 2
+        )
         return f"SELECT {value} AS g, {', '.join(aggregates)} FROM {self._source()} {self._where()} GROUP BY g ORDER BY ALL"
 
     def _counted(self) -> str:
@@ -243,7 +259,7 @@ class RandomTable:
         return f"SELECT r, {', '.join(self._values())} FROM {self._source()} {self._where()} ORDER BY r LIMIT {self.rng.randrange(1, 20)}"
 
     def _lazily(self) -> str:
-        by = self.rng.choice([c for c in self.columns if c not in ("t", "m", "a", "x")])
+        by = self.rng.choice([c for c in self.columns if c not in ("t", "m", "a", "x", "z")])
         up = self.rng.choice(["", " DESC"])
         return f"SELECT * FROM {self._source()} {self._where()} ORDER BY {by}{up}, r LIMIT {self.rng.randrange(1, 9)}"
 
@@ -252,7 +268,9 @@ class RandomTable:
 
     def _window(self) -> str:
         value = self.value()
-        return f"SELECT r, sum(k) OVER (PARTITION BY {value} ORDER BY r) FROM {self._source()} {self._where()} ORDER BY r"
+        return (
+            f"SELECT r, sum(k) OVER (PARTITION BY {value} ORDER BY r) FROM {self._source()} {self._where()} ORDER BY r"
+        )
 
     def _distinct(self) -> str:
         return f"SELECT DISTINCT {', '.join(self._values())} FROM {self._source()} {self._where()} ORDER BY ALL"

@@ -288,12 +288,8 @@ def command_trees(command: Command, schema: TableSchema) -> tuple[SyntaxNode, li
     return where, groups
 
 
-def bind_condition(text: str, schema: TableSchema) -> BoundNode:
-    """A WHERE bound against the columns. Raises ILLEGAL_TYPE_OF_ARGUMENT if it is no condition."""
-    return _condition(_tree(text, schema), text, schema)
-
-
 def _condition(tree: SyntaxNode, text: str, schema: TableSchema) -> BoundNode:
+    """A WHERE bound against the columns. Raises ILLEGAL_TYPE_OF_ARGUMENT if it is no condition."""
     bound = bind(tree, schema.types)
     inner = t.inner_type(bound.type)
     if not isinstance(inner, t.Bool | t.Nothing) and inner != t.UINT8:

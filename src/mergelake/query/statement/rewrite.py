@@ -18,6 +18,8 @@ from mergelake.query.statement.needs import computed_names, matched, prewhere_al
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference
 from mergelake.query.statement.settings import keeps_conditions
 from mergelake.query.statement.settings_semantics import last_settings, statement_settings
+from mergelake.scan.explain import applied_line
+from mergelake.views.select import UNCHANGED, SourceText
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +61,16 @@ class Slot:
             return self.wanted
         return replace(self.wanted, where="", prewhere="", settings_matter=True)
 
-    def attached(self, layers: Layers) -> str:
-        """Subquery over attached tables."""
-        final = " FINAL" if self.wanted.final else ""
-        sample = f" SAMPLE {self.wanted.sample}" if self.wanted.sample else ""
-        offset = f" OFFSET {self.wanted.sample_offset}" if self.wanted.sample_offset else ""
-        columns, selects = ", ".join(map(back_quote, self.columns)), []
-        prewhere = f" PREWHERE {self.before_final}" if self.before_final else ""
+    def attached(self, layers: Layers, where: str = "") -> str:
+        """Subquery over attached tables; `where` is a condition on their rows, before mutations."""
+        sample = f"SAMPLE {self.wanted.sample}" if self.wanted.sample else ""
+        sample += f" OFFSET {self.wanted.sample_offset}" if self.wanted.sample_offset else ""
+        view, selects = layers.view or UNCHANGED, []
         for name, without in layers.tables:
-            where = f" WHERE _part NOT IN ({', '.join(map(quote_string, without))})" if without else ""
-            selects.append(f"SELECT {columns} FROM {name}{final}{sample}{offset}{prewhere}{where}")
+            conditions = [where] if where else []
+            conditions += [f"_part NOT IN ({', '.join(map(quote_string, without))})"] if without else []
+            source = SourceText(name, self.wanted.final, sample, " AND ".join(conditions), self.before_final)
+            selects.append(view.select(self.columns, source))
         if layers.rest is not None:
             selects.append(self.scanned.removeprefix("(").removesuffix(")"))
         return f"({' UNION ALL '.join(selects)})"
@@ -80,6 +82,8 @@ class Slot:
             out.append(f"Scan of {name} ({why or 'parts that are newer than what is attached'})")
             out += [f"  {line}" for line in layers.rest.explain()]
         without = sum(len(gone) for _, gone in layers.tables)
+        if layers.view is not None:
+            out.append(applied_line(layers.view.versions))
         if without or len(layers.tables) > 1:
             out.append(f"{name} is read by {len(layers.tables)} attached tables, without {without} of their parts")
         return out

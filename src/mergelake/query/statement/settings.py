@@ -58,7 +58,7 @@ allow_materialized_* allow_metadata_* allow_minmax_* allow_named_* allow_non_* a
 allow_prefetched_* allow_preliminary_* allow_push_* allow_rank_* allow_reorder_* allow_replace_*
 allow_settings_after_* allow_simdjson allow_special_serialization_* allow_statistic* allow_statistics*
 allow_suspicious_* allow_unrestricted_* allow_url_* allow_window_* alter_* analyze_* annoy_*
-apply_patch_parts_join_* apply_prewhere_after_final apply_row_policy_after_final apply_settings_* archive_*
+apply_patch_parts_join_* apply_settings_* archive_*
 arrow_flight_* async_* automatic_* azure_* background_* backup_* cache_* calculate_* cancel_* cascades_* chdb_*
 check_named_* check_referential_* check_table_* checksum_* cloud_* cluster_* collect_* compatibility_* compile_*
 compression connect_* connection_* connections_* convert_* correlated_* create_index_* create_replicated_*
@@ -113,7 +113,8 @@ single_join_* sort_overflow_* timeout_* totals_mode transfer_* union_*
 """
 _MEANING = """
 aggregate_function_input_* allow_custom_* allow_deprecated_error_* allow_dynamic_* allow_lossy_* allow_nonconst_*
-allow_not_* allow_nullable_* allow_special_bool_* analyzer_* bool_* cast_* check_conversion_* column_names_*
+allow_not_* allow_nullable_* allow_special_bool_* analyzer_* apply_prewhere_after_final
+apply_row_policy_after_final bool_* cast_* check_conversion_* column_names_*
 count_matches_* date_time_input_* date_time_overflow_* decimal_* dynamic_throw_* enable_analyzer enable_debug_*
 enable_dynamic_* enable_json_type enable_nullable_* enable_streaming_queries enable_variant_* enforce_* evaluation_*
 extract_* formatdatetime_* function_* functions_* geo_* h3togeo_* highlight_* input_format_* join_default_* json_*
