@@ -135,11 +135,19 @@ def to_arrow(vec: Vec, data_type: t.DataType, rows: int) -> pa.Array:
     target = storage_type(data_type)
     if isinstance(data_type, t.LowCardinality) and vec.codes is not None:
         values = data_to_arrow(vec.data, vec.valid, target.value_type)
-        return pa.DictionaryArray.from_arrays(pa.array(vec.codes, pa.int32()), values)
+        return _distinct(vec.codes, values)
     column = vec.broadcast(rows)
     if isinstance(data_type, t.LowCardinality):
         return data_to_arrow(column.data, column.valid, target.value_type).dictionary_encode().cast(target)
     return data_to_arrow(column.data, column.valid, target)
+
+
+def _distinct(codes: npt.NDArray[np.int32], values: pa.Array) -> pa.DictionaryArray:
+    """A dictionary array whose dictionary has no value twice, as ClickHouse demands: functions may make values equal."""
+    encoded = values.dictionary_encode("encode")
+    if len(encoded.dictionary) < len(values):
+        codes, values = encoded.indices.to_numpy()[codes], encoded.dictionary
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), values)
 
 
 def data_to_arrow(data: Data, valid: npt.NDArray[np.bool_] | None, target: pa.DataType) -> pa.Array:

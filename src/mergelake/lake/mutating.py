@@ -55,8 +55,10 @@ def _judged(unsupported: Unsupported, schema: TableSchema) -> MergelakeError:
         return error("UNKNOWN_IDENTIFIER", f"{message}: {text}", "In SQL (SELECT max(a) FROM t) is evaluated once")
     if refusal is not None:
         return failure if refusal.name == failure.name else refusal
-    what = failure.message if failure.name == "NOT_IMPLEMENTED" else f"{text} is not supported: {failure.message}"
-    return error("NOT_IMPLEMENTED", what, failure.hint or "INSERT … SELECT evaluates any expression")
+    hint = "INSERT … SELECT evaluates every expression of ClickHouse"
+    if failure.name == "NOT_IMPLEMENTED":
+        return error("NOT_IMPLEMENTED", failure.message, failure.hint or hint)
+    return error("NOT_IMPLEMENTED", f"{text} is not supported in mutations: {failure.message}", hint)
 
 
 def _command(where: str) -> str:

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from mergelake.table.insert import Commit
 
 
+_PUBLISH_TRIES = 10
+"""How often a table is published while mutations are submitted in between."""
+
+
 class Table:
     """An open table. Threads may share one.
 
@@ -356,11 +360,19 @@ class Table:
     def publish(self, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
         """Make the newest version visible to a ClickHouse server that has attached `location` (see `attach_statement`).
 
-        Names of parts that others replaced stay visible for `grace_seconds`, for queries that still read them.
+        Pending mutations are applied first (`apply_mutations`), as the server sees only what lies in parts; while one
+        fails, the version before stays visible, and UNFINISHED is raised. Names of parts that others replaced stay
+        visible for `grace_seconds`, for queries that still read them.
         """
         from mergelake.publish.publish import publish
 
-        return publish(self.handle, grace_seconds=grace_seconds)
+        for _ in range(_PUBLISH_TRIES):
+            report = publish(self.handle, grace_seconds=grace_seconds)
+            if not report.pending:
+                return report
+            self.apply_mutations()
+        message = f"Mutation {report.pending[0]} is not finished: others are submitted faster than they are applied"
+        raise error("UNFINISHED", message, "Publish again when there are fewer of them")
 
     def attach_statement(
         self,

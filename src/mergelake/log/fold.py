@@ -172,10 +172,7 @@ class Draft:
             case FinishMutations(ids):
                 self._finish(ids)
             case KillMutation(id):
-                self._mutations = tuple(
-                    replace(m, killed=True, commands=shortened(m.commands)) if m.id == id else m
-                    for m in self._mutations
-                )
+                self._kill(id)
             case CreateTable(schema) | AlterMetadata(schema):
                 self._own("_schemas")[schema.version] = schema
                 self._schema_version = schema.version
@@ -342,7 +339,8 @@ class Draft:
             infos = [source.info for source in sources]
             info = infos[0] if op.kind == "mutation" else merged_name(infos, self._holes.get(partition_id, ()))
         if op.mutations:
-            info = replace(info, mutation=op.mutations[-1])
+            # A source may have later ones, of which some were killed before the others had them.
+            info = replace(info, mutation=max(info.mutation, op.mutations[-1]))
         self._close_holes(partition_id, info.max_block, info.min_block)
         parts[places[0] : places[-1] + 1] = [self._activate(info, op.part)]
 
@@ -407,6 +405,20 @@ class Draft:
             done = [m.version for m in self._mutations if m.version not in lacking]
             forgotten = set(done[:-FINISHED_MUTATIONS_TO_KEEP])
         self._mutations = (*(m for m in self._mutations if m.version not in forgotten), new)
+        if op.drops_rows and self._schemas[self._schema_version].engine != "MergeTree":
+            # Rows that it deletes may have displaced others in these parts: it comes before their merge.
+            for name in [*self._volatile] if op.partition_ids is None else op.partition_ids:
+                self._remove_volatile(name, lambda part: True)
+
+    def _kill(self, id: str) -> None:
+        """Mark a mutation as killed, and remove the volatile parts that apply it to rows that lack it."""
+        for killed in [m for m in self._mutations if m.id == id]:
+            for name in [*self._volatile] if killed.partition_ids is None else killed.partition_ids:
+                for info in [p.info for p in self._volatile.get(name, ()) if _applies(p, killed.version)]:
+                    self._remove_volatile(name, partial(_built_on, info))
+        self._mutations = tuple(
+            replace(m, killed=True, commands=shortened(m.commands)) if m.id == id else m for m in self._mutations
+        )
 
     def _mark_mutated(self, op: MarkMutated) -> None:
         parts = self._parts(op.partition_id)
@@ -517,6 +529,10 @@ class Draft:
 
 def _built_on(info: PartInfo, part: VolatilePart) -> bool:
     return inside(info, part.info)
+
+
+def _applies(part: VolatilePart, version: int) -> bool:
+    return any(info.data_version < version <= part.info.mutation for _, info in part.sources)
 
 
 def _lacking(held: Mapping[str, T], name: str) -> dict[str, T]:

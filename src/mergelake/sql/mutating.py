@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mergelake.lake.table import Table
     from mergelake.sql.database import Database
 
-_KILLED = {"kill_status": "String", "database": "String", "table": "String", "mutation_id": "String"}
+_KILLED = dict.fromkeys(("kill_status", "database", "table", "mutation_id", "command"), "String")
 _OF_INSERTS = ("input_format_", "date_time_input_")
 """Prefixes of settings that affect the data of an INSERT only."""
 
@@ -46,8 +46,7 @@ def kill_mutations(db: Database, statement: s.KillMutation) -> Result:
     columns = "database, table, mutation_id, command"
     selected = db.select(f"SELECT {columns} FROM system.mutations WHERE {statement.where}\n").table.to_pylist()
     rows = [{"kill_status": _killed(db, row, test=statement.test), **row} for row in selected]
-    kinds = {**_KILLED, "command": "String"}
-    return rows_result({name: [row[name] for row in rows] for name in kinds}, kinds)
+    return rows_result({name: [row[name] for row in rows] for name in _KILLED}, _KILLED) if rows else Result()
 
 
 def _killed(db: Database, row: Mapping[str, str], *, test: bool) -> str:

@@ -18,11 +18,9 @@ from mergelake.lake.warehouse import Warehouse
 from mergelake.log.volatile import pending
 from mergelake.mutate.commit import run_tasks
 from mergelake.mutate.plan import due_parts, mutation_task
-from mergelake.mutate.submit import submit
 from mergelake.sql.database import Database
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Store
-from mergelake.views.commands import Delete, parse_commands
 from tests.helpers.far_store import FarStore
 from tests.helpers.mutations.sequences import Read
 from tests.helpers.mutations.tables import DrawnTable
@@ -150,14 +148,8 @@ class Ours:
         return 0
 
     def _run(self, statement: str) -> None:
-        mutation = re.match("ALTER TABLE t (UPDATE|DELETE) ", statement)
-        if mutation:
-            submit(self.handle, parse_commands(statement.removeprefix("ALTER TABLE t ")))
-        elif statement.startswith("DELETE FROM t"):
-            (command,) = parse_commands(statement.replace(" FROM t", "", 1))
-            submit(self.handle, [Delete(command.where, command.partition_id, lightweight=True)])
-        else:
-            self.db.sql(statement)
+        self.db.sql(statement)
+        self.handle.refresh()
 
     def rewrite(self, rng: random.Random | None = None) -> None:
         """Rewrite all parts that lack mutations; with `rng` perhaps only some, or with the first few that they lack."""

@@ -5,16 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mergelake.core.errors import MergelakeError
-from mergelake.core.lexer import TokenReader
-from mergelake.views.commands import (
-    Delete,
-    Update,
-    commands_text,
-    drops_rows,
-    expression_text,
-    parse_commands,
-    read_assignments,
-)
+from mergelake.views.commands import Delete, Update, commands_text, drops_rows, parse_commands
 
 COMMANDS = {
     "UPDATE a = 1 WHERE b": Update((("a", "1"),), "b"),
@@ -55,10 +46,6 @@ def test_words_may_be_written_in_any_case() -> None:
     )
 
 
-def test_an_element_of_a_nested_column_may_be_assigned() -> None:
-    assert parse_commands("UPDATE n.e = [1] WHERE 1") == (Update((("n.e", "[1]"),), "1"),)
-
-
 def test_the_blanks_and_comments_within_an_expression_stay() -> None:
     (command,) = parse_commands("DELETE WHERE  a  = /* one */ 1  ")
     assert command == Delete("a  = /* one */ 1")
@@ -71,7 +58,7 @@ def test_the_blanks_and_comments_within_an_expression_stay() -> None:
         "UPDATE a = 1, WHERE 1", "UPDATE 1 = a WHERE 1", "DELETE", "DELETE a = 1", "DELETE WHERE", "DELETE WHERE a,",
         "DELETE WHERE a) = 1", "DELETE WHERE a; DELETE WHERE b", "DELETE IN PARTITION 1 WHERE a",
         "DELETE IN PARTITION ID 1 WHERE a", "UPDATE a = 1 IN PARTITION ID 'x' IN PARTITION ID 'y' WHERE 1",
-        "DELETE WHERE a IN PARTITION ID 'x'",
+        "DELETE WHERE a IN PARTITION ID 'x'", "UPDATE n.e = [1] WHERE 1",
     ],
 )  # fmt: skip
 def test_anything_else_is_a_syntax_error(text: str) -> None:
@@ -84,15 +71,3 @@ def test_only_deletes_drop_rows() -> None:
     assert drops_rows(parse_commands("UPDATE a = 1 WHERE 1, DELETE WHERE b"))
     assert drops_rows(parse_commands("UPDATE _row_exists = 0 WHERE 1"))
     assert not drops_rows(parse_commands("UPDATE a = 1 WHERE 1"))
-
-
-def test_assignments_end_where_something_else_begins() -> None:
-    tokens = TokenReader("a = 1 + f(2, 3), b = 2 SETTINGS x = 1")
-    assert read_assignments(tokens) == (("a", "1 + f(2, 3)"), ("b", "2"))
-    assert tokens.peek().text == "SETTINGS"
-
-
-def test_an_expression_ends_at_the_words_that_are_given() -> None:
-    tokens = TokenReader("a = (1, 2) OR {b: [3]} LIMIT 1")
-    assert expression_text(tokens, ("LIMIT",)) == "a = (1, 2) OR {b: [3]}"
-    assert tokens.peek().text == "LIMIT"
