@@ -115,8 +115,8 @@ def storage_type(data_type: t.DataType) -> pa.DataType:
 
 
 def _field(name: str, data_type: t.DataType) -> pa.Field:
-    """A field of a storage type: Arrow's null type is that of `[]`, and always nullable."""
-    return pa.field(name, storage_type(data_type), nullable=t.is_nullable(data_type) or data_type == t.Nothing())
+    nullable = t.is_nullable(data_type) or isinstance(data_type, t.Nothing)
+    return pa.field(name, storage_type(data_type), nullable=nullable)
 
 
 def unreadable(data_type: t.Unknown) -> MergelakeError:

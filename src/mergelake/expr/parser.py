@@ -17,10 +17,9 @@ Source: ClickHouse, `src/Parsers/ExpressionListParsers.cpp`.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from mergelake.core.errors import UnsupportedError, error
 from mergelake.core.lexer import Token, TokenReader, number_value
+from mergelake.core.sized_cache import sized_cache
 from mergelake.core.text import string_bytes
 from mergelake.core.types import INTERVAL_UNITS, STRING, Bool, DataType, Float, Int, Nothing, Nullable
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
@@ -56,7 +55,7 @@ _MAX_DEPTH = 120
 """Maximum nesting of operands. ClickHouse allows 1000 (`max_ast_depth`); each takes several Python stack frames."""
 
 
-@lru_cache(maxsize=1024)
+@sized_cache(1024, 1 << 20, len)
 def parse(text: str) -> SyntaxNode:
     """The tree of one ClickHouse expression.
 
@@ -229,7 +228,11 @@ class _Parser(TokenReader):
         if token.text == "(":
             return self._parenthesis()
         if token.text == "[":
-            return Call("array", self._list("]"))
+            texts = self.strings()
+            if texts is None:
+                return Call("array", self._list("]"))
+            self._expect("]")
+            return Call("array", tuple(Literal(string_bytes(text), STRING) for text in texts))
         self._at -= token.kind != "end"
         if token.text == "{":
             raise UnsupportedError("Query parameters are not supported in expressions", name="NOT_IMPLEMENTED")

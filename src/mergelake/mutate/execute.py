@@ -62,11 +62,13 @@ def execute_mutation(
     on_progress: Progress | None = None,
     threads: int = 1,
     ranges: Ranges | None = None,
+    disk: Store | None = None,
 ) -> PartManifest | None:
     """Write the part that `task` (of kind `mutation`) describes; None if no row of it changes.
 
-    `ranges` are the marks with rows that may match (None: all). Raises the errors of the commands for rows that match
-    them, and CorruptDataError for a damaged part.
+    `ranges` are the marks with rows that may match (None: all). New objects go to `disk`, if it is given; those of the
+    old part stay where they are. Raises the errors of the commands for rows that match them, and CorruptDataError for a
+    damaged part.
     """
     (source,) = task.sources
     settings = TableSettings(task.schema.settings)
@@ -80,9 +82,10 @@ def execute_mutation(
         source.manifest, reader.reader, task.schema, modern
     )
     if whole:
-        return execute_merge(store, task, ids, clock, on_progress, threads)
+        local = replace(task, local=disk is not None)
+        return execute_merge(store, local, ids, clock, on_progress, threads, disk)
     keys = [key.type for key in table_keys(task.schema).primary]
-    target = PartTarget(store, task.directory, task.schema, settings, keys, ids, clock)
+    target = PartTarget(disk or store, task.directory, task.schema, settings, keys, ids, clock)
     rewriter = ColumnRewriter(target, source.manifest, reader.reader)
     try:
         _rewrite(rewriter, reader, matches, window)

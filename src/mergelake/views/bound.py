@@ -8,7 +8,7 @@ rows does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
-from mergelake.expr.aliases import expand_aliases
+from mergelake.core.sized_cache import sized_cache
+from mergelake.expr.aliases import alias_expression, expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import EvaluationContext
@@ -58,6 +59,8 @@ class Steps:
     """Types of the table's columns."""
     versions: tuple[int, ...] = ()
     """Versions of the mutations: equal for parts with the same rows to be changed."""
+    aliases: Mapping[str, BoundNode] = field(default_factory=dict)
+    """The expressions of ALIAS columns: they see what the steps leave."""
 
     @property
     def deletes(self) -> bool:
@@ -94,7 +97,7 @@ class Steps:
 
     def _live(self, wanted: Sequence[str], asked: Sequence[bool] | None) -> tuple[list[str], list[frozenset[str]]]:
         """(columns to read, for each step the columns that are needed after it); `asked` None: matches are known."""
-        live = dict.fromkeys(wanted)
+        live = dict.fromkeys(self._sources_of_aliases(wanted))
         after: list[frozenset[str]] = [frozenset()] * len(self.steps)
         follows = False
         for at in range(len(self.steps) - 1, -1, -1):
@@ -150,7 +153,16 @@ class Steps:
         if len(alive) < rows:
             mask = np.zeros(rows, np.bool_)
             mask[alive] = True
+        computed = {name: self.aliases[name] for name in wanted if name in self.aliases}
+        if computed:
+            context = self._context(held, count)
+            held |= {name: to_arrow(context.eval(node), node.type, count) for name, node in computed.items()}
         return {name: held[name] for name in wanted}, mask
+
+    def _sources_of_aliases(self, wanted: Sequence[str]) -> Iterator[str]:
+        """The columns, with those from which ALIAS columns are computed in their place."""
+        for name in wanted:
+            yield from columns_of(self.aliases[name]) if name in self.aliases else (name,)
 
     def matches(self, arrays: Arrays, rows: int) -> list[Mask]:
         """For each step which of `rows` rows match; a row that was deleted matches no later step.
@@ -235,7 +247,10 @@ def bind_steps(mutations: Sequence[PendingMutation], schema: TableSchema, partit
     )
     if not commands:
         return None
-    return Steps(_bound_steps(commands, _Columns(schema)), schema.types, tuple(m.version for m in mutations))
+    columns = _Columns(schema)
+    steps = tuple(step for command in commands for step in _bound_command(command, columns))
+    versions = tuple(mutation.version for mutation in mutations)
+    return Steps(steps, schema.types, versions, _bound_aliases(columns))
 
 
 class _Columns:
@@ -252,9 +267,16 @@ class _Columns:
         return hash(self._key)
 
 
+@sized_cache(1024, 32 << 20, lambda command, _: len(command.where))
+def _bound_command(command: Command, columns: _Columns) -> tuple[Step, ...]:
+    return tuple(bind_command(command, columns.schema))
+
+
 @lru_cache(maxsize=256)
-def _bound_steps(commands: tuple[Command, ...], columns: _Columns) -> tuple[Step, ...]:
-    return tuple(step for command in commands for step in bind_command(command, columns.schema))
+def _bound_aliases(columns: _Columns) -> Mapping[str, BoundNode]:
+    schema = columns.schema
+    names = [column.name for column in schema.columns if column.default_kind == "ALIAS"]
+    return {name: bind(alias_expression(name, schema), schema.types) for name in names}
 
 
 def bind_command(command: Command, schema: TableSchema) -> list[Step]:
@@ -288,8 +310,17 @@ def command_trees(command: Command, schema: TableSchema) -> tuple[SyntaxNode, li
     return where, groups
 
 
-def _condition(tree: SyntaxNode, text: str, schema: TableSchema) -> BoundNode:
+def bind_condition(text: str, schema: TableSchema) -> BoundNode:
     """A WHERE bound against the columns. Raises ILLEGAL_TYPE_OF_ARGUMENT if it is no condition."""
+    return _condition(_tree(text, schema), text, schema)
+
+
+def bind_value(text: str, column: Column, schema: TableSchema) -> BoundNode:
+    """An expression as a new value of a column: cast to its type, as CAST does."""
+    return bind(_cast(text, column, schema), schema.types)
+
+
+def _condition(tree: SyntaxNode, text: str, schema: TableSchema) -> BoundNode:
     bound = bind(tree, schema.types)
     inner = t.inner_type(bound.type)
     if not isinstance(inner, t.Bool | t.Nothing) and inner != t.UINT8:
@@ -303,5 +334,4 @@ def _tree(text: str, schema: TableSchema) -> SyntaxNode:
 
 
 def _cast(text: str, column: Column, schema: TableSchema) -> SyntaxNode:
-    """An expression as a new value of a column: cast to its type, as CAST does."""
     return Call("CAST", (_tree(text, schema), Literal(str(column.type).encode(), t.STRING)))

@@ -135,14 +135,23 @@ HONOURED: Mapping[str, str] = {
     "deduplicate_insert_select": "The same for INSERT … SELECT; `'force_enable'`: one with neither a token nor ORDER "
     "BY ALL is DEDUPLICATION_IS_NOT_POSSIBLE",
     "describe_compact_output": "1: DESCRIBE returns only names and types of columns",
+    "enable_lightweight_delete": "0: DELETE FROM is SUPPORT_IS_DISABLED",
+    "enable_lightweight_update": "0: UPDATE is SUPPORT_IS_DISABLED",
     "insert_deduplicate": "No effect, as on tables without replicas in ClickHouse: `deduplicate_insert` decides",
     "insert_deduplication_token": "Token of an INSERT: a block of a partition that an earlier INSERT with this token "
     "added is not added again",
+    "lightweight_deletes_sync": "1, 2, 3: DELETE FROM returns when all parts are rewritten; 0 (default here): at once. "
+    "Readers see it in any case",
     "max_bytes_to_read": "Most bytes of columns that a SELECT may read from tables; TOO_MANY_BYTES; 0: no limit",
     "max_partitions_per_insert_block": "Overrides the table setting of this name for an INSERT",
     "max_partitions_to_read": "Overrides the table setting of this name for a SELECT; -1: no limit",
     "max_query_size": "Most bytes of the text of a SELECT; SYNTAX_ERROR; 0: no limit",
     "max_rows_to_read": "Most rows of each table that may be left to read after pruning; TOO_MANY_ROWS; 0: no limit",
+    "mutations_max_literal_size_to_replace": "Most bytes of the results of a mutation's subqueries, as literals; 1 MiB "
+    "here by default",
+    "mutations_sync": "1, 2, 3: ALTER … UPDATE | DELETE and UPDATE return when all parts are rewritten; 0 (default "
+    "here): at once. Readers see it in any case",
+    "number_of_mutations_to_throw": "Overrides the table setting of this name for a mutation; 0: the table's",
     "optimize_on_insert": "Overrides the table setting of this name for an INSERT",
     "optimize_skip_merged_partitions": "1: OPTIMIZE FINAL leaves partitions alone that are one merged part",
     "optimize_throw_if_noop": "1: OPTIMIZE with nothing to merge is CANNOT_ASSIGN_OPTIMIZE",
@@ -151,6 +160,12 @@ HONOURED: Mapping[str, str] = {
     "throw_on_max_partitions_per_insert_block": "0: an INSERT may touch any number of partitions",
 }
 """Settings of kind HONOURED, and what each does here: Markdown, one line, for the documentation."""
+DEFAULTS: Mapping[str, str] = {
+    "lightweight_deletes_sync": "0",
+    "mutations_max_literal_size_to_replace": str(1 << 20),
+    "mutations_sync": "0",
+}
+"""Settings of kind HONOURED whose default here is not ClickHouse's."""
 _OFF = ("0", "")
 _IN_TEXT = "Write it in the statement itself"
 _WHOLE = "Ask for it in the table's own settings"
@@ -283,7 +298,7 @@ def honoured(settings: Mapping[str, str]) -> dict[str, str]:
 def in_force(name: str) -> str | None:
     """The value by which we go whatever ClickHouse's default is; None where it is ClickHouse's."""
     refusal = REFUSED_SETTINGS.get(name)
-    return None if refusal is None else refusal.taken[0]
+    return DEFAULTS.get(name) if refusal is None else refusal.taken[0]
 
 
 def plain_value(literal: str) -> str:
