@@ -25,7 +25,7 @@ from mergelake.expr.aliases import alias_expression, expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import EvaluationContext
-from mergelake.expr.nodes import Call, Literal, SyntaxNode, referenced_columns
+from mergelake.expr.nodes import Call, Literal, SyntaxNode
 from mergelake.expr.parser import parse
 from mergelake.expr.values import to_arrow
 from mergelake.log.state import PendingMutation
@@ -309,7 +309,7 @@ def command_trees(command: Command, schema: TableSchema) -> tuple[SyntaxNode, li
         column.name: _cast(column.default, column, schema)
         for column in schema.stored
         if column.default_kind == "MATERIALIZED"
-        and not groups[-1].keys().isdisjoint(referenced_columns(_tree(column.default, schema)))
+        and not groups[-1].keys().isdisjoint(columns_of(bind(_tree(column.default, schema), schema.types)))
     }:
         groups.append(dependents)
     return where, groups

@@ -22,18 +22,17 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.core.text import back_quote, quote_string
-from mergelake.expr.binder import bind
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode, referenced_columns, walk
 from mergelake.expr.parser import parse
 from mergelake.log.state import PendingMutation
-from mergelake.views.bound import command_trees
+from mergelake.views.bound import bind_command, command_trees
 from mergelake.views.commands import parse_commands
 
 DATA_VERSION, PARTITION_ID = "_part_data_version", "_partition_id"
 """ClickHouse's virtual columns: the last mutation that a part has, or its first block; the id of its partition."""
 NODES_MAX = 5_000
-"""Maximum nodes of an expression over stored columns: ClickHouse puts levels into one another, at 5 us a node."""
-_VIEW, _BRANCHES = "_view", "multiIf"
+"""Maximum nodes of an expression of several levels: ClickHouse puts them into one another, at 5 us a node."""
+_BRANCHES = "multiIf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +69,30 @@ class View:
     versions: tuple[int, ...]
     """Versions of the mutations."""
 
+    @property
+    def alias(self) -> str:
+        """The name of what a level is over; no column has it."""
+        name = "_view"
+        while name in self.types:
+            name += "_"
+        return name
+
     def select(self, columns: Sequence[str], source: SourceText) -> str:
         """A SELECT with these columns. Raises NOT_IMPLEMENTED if the expressions would be too long."""
         if not self.steps:
             return _plain(columns, source)
         needed, before = self._needed(columns, deletes=not source.final)
-        levels = [_Level(self.types)]
+        levels, alias = [_Level(self.types)], self.alias
         for step, live in zip(needed, before, strict=True):
             if not levels[-1].takes(step):
                 levels.append(_Level(self.types, live, levels[-1].sizes))
             levels[-1].add(step)
         text = ""
         for level, shown in zip(levels, [*(level.live for level in levels[1:]), columns], strict=True):
-            below = f"({text}) AS {_VIEW}" if text else self._from(source)
+            below = f"({text}) AS {alias}" if text else self._from(source)
             conditions = [f"({source.where})"] if source.where and not text else []
-            conditions += [_text(tree) for tree in level.kept]
-            values = ", ".join(f"{_text(level.value(name))} AS {back_quote(name)}" for name in shown)
+            conditions += [_text(tree, alias) for tree in level.kept]
+            values = ", ".join(f"{_text(level.value(name), alias)} AS {back_quote(name)}" for name in shown)
             text = f"SELECT {values} FROM {below}"
             text += f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return text
@@ -104,21 +111,21 @@ class View:
         return [step for step, _ in out], [names for _, names in out]
 
     def _from(self, source: SourceText) -> str:
-        text = f"{source.table} AS {_VIEW}{' FINAL' * source.final} {source.sample}".rstrip()
+        text = f"{source.table} AS {self.alias}{' FINAL' * source.final} {source.sample}".rstrip()
         conditions = self._before_final(source.prewhere) if source.final else []
         return f"{text} PREWHERE {' AND '.join(conditions)}" if conditions else text
 
     def _before_final(self, prewhere: str) -> list[str]:
         """Conditions on rows as the parts have them: not deleted, and those of the statement's PREWHERE."""
         updated = any(step.sets for step in self.steps)
-        tree = parse(prewhere) if prewhere and updated else None
+        tree = _over_columns(parse(prewhere), self.types) if prewhere and updated else None
         level = _Level(self.types)
         for step in self._needed(() if tree is None else referenced_columns(tree), deletes=True)[0]:
             sets = {name: level.inlined(value) for name, value in step.sets.items()}
             level.add(SelectStep(level.inlined(step.where), sets))
-        conditions = [_text(kept) for kept in level.kept]
+        conditions = [_text(kept, self.alias) for kept in level.kept]
         if tree is not None:
-            return [*conditions, f"({_text(level.inlined(tree))})"]
+            return [*conditions, f"({_text(level.inlined(tree), self.alias)})"]
         return [*conditions, f"({prewhere})"] if prewhere else conditions
 
 
@@ -137,20 +144,30 @@ def view_of(mutations: Iterable[PendingMutation], schema: TableSchema, newest: i
         versions.append(mutation.version)
         for command in parse_commands(mutation.commands):
             where, groups = command_trees(command, schema)
+            where = _over_columns(where, schema.types)
             on = [parse(f"{DATA_VERSION} < {mutation.version}")] if mutation.version <= newest else []
             if command.partition_id is not None:
                 on.append(parse(f"{PARTITION_ID} = {quote_string(command.partition_id)}"))
+            bind_command(command, schema)
             sets: dict[str, SyntaxNode] = {}
             for group in groups:  # those after the first are over the new values
-                sets |= {name: _replaced(value, sets) for name, value in group.items()}
-            for node in (where, *sets.values()):
-                bind(node, schema.types)
+                sets |= {n: _replaced(_over_columns(value, schema.types), sets) for n, value in group.items()}
             steps.append(SelectStep(Call("and", (*on, where)) if on else where, sets))
     used = {name for step in steps for name in referenced_columns(step.where)}
     for name in used & {DATA_VERSION, PARTITION_ID}:
         if schema.has(name):
             raise error("NOT_IMPLEMENTED", f"The table has a column {name}, which its pending mutations need")
     return View(tuple(steps), schema.types, tuple(versions))
+
+
+@dataclass(frozen=True, slots=True)
+class _Qualified(ColumnRef):
+    """A column with the name of what it belongs to."""
+
+    alias: str
+
+    def __str__(self) -> str:
+        return f"{self.alias}.{back_quote(self.name)}"
 
 
 @dataclass
@@ -202,7 +219,9 @@ class _Level:
         return {**self.inside, **{name: self._size(self.value(name), self.inside) for name in self.values}}
 
     def _check(self, node: SyntaxNode, sizes: Mapping[str, int] | None = None) -> None:
-        if self._size(node, self.inside if sizes is None else sizes) > NODES_MAX:
+        sizes = self.inside if sizes is None else sizes
+        depends = any(sizes.get(name, 1) > 1 for name in referenced_columns(node))
+        if depends and self._size(node, sizes) > NODES_MAX:
             message = f"Pending mutations that depend on each other, of more nodes than {NODES_MAX}, are not supported"
             raise error("NOT_IMPLEMENTED", message)
 
@@ -225,7 +244,18 @@ def _replaced(node: SyntaxNode, values: Mapping[str, SyntaxNode]) -> SyntaxNode:
     return values.get(node.name, node) if isinstance(node, ColumnRef) else node
 
 
-def _text(node: SyntaxNode) -> str:
-    """An expression whose columns belong to the level below, whatever names the level gives out."""
-    names = {name: ColumnRef(f"{_VIEW}.{name}") for name in referenced_columns(node)}
-    return str(_replaced(node, names))
+def _over_columns(node: SyntaxNode, types: Mapping[str, t.DataType]) -> SyntaxNode:
+    """`node` with `getSubcolumn(column, 'path')` in place of subcolumns."""
+    out: dict[str, SyntaxNode] = {}
+    for name in referenced_columns(node):
+        head = name
+        while head not in types and "." in head:
+            head = head.rpartition(".")[0]
+        if head != name and head in types:
+            out[name] = Call("getSubcolumn", (ColumnRef(head), Literal(name[len(head) + 1 :].encode(), t.STRING)))
+    return _replaced(node, out)
+
+
+def _text(node: SyntaxNode, alias: str) -> str:
+    """An expression whose columns belong to the level below, whatever names its own level gives out."""
+    return str(_replaced(node, {name: _Qualified(name, alias) for name in referenced_columns(node)}))
