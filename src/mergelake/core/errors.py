@@ -137,6 +137,7 @@ CLICKHOUSE_CODES: dict[str, int] = {
     "ACCESS_DENIED": 497,
     "MEMORY_LIMIT_EXCEEDED": 241,
     "LIMIT_EXCEEDED": 290,
+    "SET_SIZE_LIMIT_EXCEEDED": 191,
     "TIMEOUT_EXCEEDED": 159,
 }
 """ClickHouse error names that we raise, with their numbers. Source: ClickHouse, `src/Common/ErrorCodes.cpp`."""

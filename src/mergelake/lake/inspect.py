@@ -37,6 +37,7 @@ _PARTS = pa.schema(
         ("max_block_number", pa.int64()),
         ("level", pa.uint32()),
         ("data_version", pa.uint64()),
+        ("has_lightweight_delete", pa.uint8()),
         ("added_version", pa.int64()),
         ("removed_version", pa.int64()),
     ]
@@ -172,6 +173,7 @@ _OF_ACTIVE: dict[str, Callable[[ActivePart], Any]] = {
     "rows": lambda part: part.manifest.rows,
     "bytes_on_disk": lambda part: part.manifest.bytes_on_disk,
     "data_uncompressed_bytes": lambda part: part.manifest.bytes_uncompressed,
+    "has_lightweight_delete": lambda part: int(part.manifest.masked),
     "modification_time": lambda part: part.added_ms,
     "added_version": lambda part: part.added,
 }

@@ -314,6 +314,7 @@ _PART_COLUMNS = {
     "max_block_number": "Int64",
     "level": "UInt32",
     "data_version": "UInt64",
+    "has_lightweight_delete": "UInt8",
     "disk_name": "String",
     "path": "String",
     "bytes": "UInt64",
@@ -324,7 +325,7 @@ _PARTS_COLUMNS_COLUMNS = {
     **{
         name: kind
         for name, kind in _PART_COLUMNS.items()
-        if name not in {*_OF_FILES, "path", "bytes", "part_storage_type"}
+        if name not in {*_OF_FILES, "path", "bytes", "part_storage_type", "has_lightweight_delete"}
     },
     "column": "String",
     "type": "String",

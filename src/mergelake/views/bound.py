@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
+from mergelake.core.sized_cache import sized_cache
 from mergelake.expr.aliases import alias_expression, expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import EvaluationContext
-from mergelake.expr.nodes import Call, Literal
+from mergelake.expr.nodes import Call, Literal, SyntaxNode
 from mergelake.expr.parser import parse
 from mergelake.expr.values import to_arrow
 from mergelake.log.state import PendingMutation
@@ -247,8 +248,9 @@ def bind_steps(mutations: Sequence[PendingMutation], schema: TableSchema, partit
     if not commands:
         return None
     columns = _Columns(schema)
+    steps = tuple(step for command in commands for step in _steps_of(command, columns))
     versions = tuple(mutation.version for mutation in mutations)
-    return Steps(_bound_steps(commands, columns), schema.types, versions, _bound_aliases(columns))
+    return Steps(steps, schema.types, versions, _bound_aliases(columns))
 
 
 class _Columns:
@@ -265,9 +267,14 @@ class _Columns:
         return hash(self._key)
 
 
-@lru_cache(maxsize=256)
-def _bound_steps(commands: tuple[Command, ...], columns: _Columns) -> tuple[Step, ...]:
-    return tuple(step for command in commands for step in bind_command(command, columns.schema))
+@sized_cache(1024, 32 << 20, lambda command, _: len(command.where))
+def _steps_of(command: Command, columns: _Columns) -> tuple[Step, ...]:
+    return tuple(bind_command(command, columns.schema))
+
+
+def check_command(command: Command, schema: TableSchema) -> None:
+    """Raise the errors of binding. The steps are kept for the next reads."""
+    _steps_of(command, _Columns(schema))
 
 
 @lru_cache(maxsize=256)
@@ -279,29 +286,47 @@ def _bound_aliases(columns: _Columns) -> Mapping[str, BoundNode]:
 
 def bind_command(command: Command, schema: TableSchema) -> list[Step]:
     """The steps of a command: itself, and the MATERIALIZED columns that depend on what it sets."""
-    where = bind_condition(command.where, schema)
+    where, groups = command_trees(command, schema)
+    condition = _condition(where, command.where, schema)
     if isinstance(command, Delete):
-        return [Step(where)]
-    sets = {name: bind_value(value, schema.column(name), schema) for name, value in command.assignments}
-    steps = [Step(where, sets)]
-    changed = set(sets)
+        return [Step(condition)]
+    bound = [{name: bind(value, schema.types) for name, value in sets.items()} for sets in groups]
+    return [Step(None if at else condition, sets) for at, sets in enumerate(bound)]
+
+
+def command_trees(command: Command, schema: TableSchema) -> tuple[SyntaxNode, list[dict[str, SyntaxNode]]]:
+    """The condition of a command, and by column the new values, over stored columns and cast to the column's type.
+
+    After the assignments of an UPDATE come the MATERIALIZED columns that depend on them, then those that depend on
+    these, and so on; a DELETE has none. Raises the errors of parsing.
+    """
+    where = _tree(command.where, schema)
+    if isinstance(command, Delete):
+        return where, []
+    sets = {name: _cast(value, schema.column(name), schema) for name, value in command.assignments}
+    groups = [sets]
     while dependents := {
-        column.name: bind_value(column.default, column, schema)
+        column.name: _cast(column.default, column, schema)
         for column in schema.stored
-        if column.default_kind == "MATERIALIZED" and not changed.isdisjoint(_reads(column, schema))
+        if column.default_kind == "MATERIALIZED"
+        and not groups[-1].keys().isdisjoint(columns_of(bind(_tree(column.default, schema), schema.types)))
     }:
-        steps.append(Step(None, dependents))
-        changed = set(dependents)
-    return steps
-
-
-def _reads(column: Column, schema: TableSchema) -> tuple[str, ...]:
-    return columns_of(bind(expand_aliases(parse(column.default), schema), schema.types))
+        groups.append(dependents)
+    return where, groups
 
 
 def bind_condition(text: str, schema: TableSchema) -> BoundNode:
     """A WHERE bound against the columns. Raises ILLEGAL_TYPE_OF_ARGUMENT if it is no condition."""
-    bound = bind(expand_aliases(parse(text), schema), schema.types)
+    return _condition(_tree(text, schema), text, schema)
+
+
+def bind_value(text: str, column: Column, schema: TableSchema) -> BoundNode:
+    """An expression as a new value of a column: cast to its type, as CAST does."""
+    return bind(_cast(text, column, schema), schema.types)
+
+
+def _condition(tree: SyntaxNode, text: str, schema: TableSchema) -> BoundNode:
+    bound = bind(tree, schema.types)
     inner = t.inner_type(bound.type)
     if not isinstance(inner, t.Bool | t.Nothing) and inner != t.UINT8:
         message = f"The WHERE of a mutation has type {bound.type}, and must have UInt8: {text}"
@@ -309,7 +334,9 @@ def bind_condition(text: str, schema: TableSchema) -> BoundNode:
     return bound
 
 
-def bind_value(text: str, column: Column, schema: TableSchema) -> BoundNode:
-    """An expression as a new value of a column: cast to its type, as CAST does."""
-    inner = expand_aliases(parse(text), schema)
-    return bind(Call("CAST", (inner, Literal(str(column.type).encode(), t.STRING))), schema.types)
+def _tree(text: str, schema: TableSchema) -> SyntaxNode:
+    return expand_aliases(parse(text), schema)
+
+
+def _cast(text: str, column: Column, schema: TableSchema) -> SyntaxNode:
+    return Call("CAST", (_tree(text, schema), Literal(str(column.type).encode(), t.STRING)))

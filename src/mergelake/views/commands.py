@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeAlias
 
 from mergelake.core.errors import error
 from mergelake.core.lexer import Token, TokenReader, syntax_error
+from mergelake.core.sized_cache import sized_cache
 from mergelake.core.text import quote_identifier_if_needed, quote_string, string_bytes
 
 ROW_EXISTS = "_row_exists"
@@ -60,7 +60,7 @@ def commands_text(commands: Sequence[Command]) -> str:
     return ", ".join(map(str, commands))
 
 
-@lru_cache(maxsize=1024)
+@sized_cache(1024, 64 << 20, len)
 def parse_commands(text: str) -> tuple[Command, ...]:
     """Inverse of `commands_text`. Raises SYNTAX_ERROR."""
     tokens = TokenReader(text)
@@ -118,7 +118,8 @@ def _expression(tokens: TokenReader) -> str:
         depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
         if depth < 0:
             break
-        tokens.next()
+        if tokens.next().text == "[":
+            tokens.strings()
     if tokens.peek() is first:
         raise syntax_error(tokens.text, first.start, "Expected an expression", found=first.text or "the end")
     return tokens.text[first.start : tokens.previous_end]

@@ -44,65 +44,65 @@ def play(
 
     `schedule` seeds when parts are rewritten with their mutations, which changes no answer.
     """
-    rng = random.Random(f"{sequence.seed} {schedule}")
-    with in_small_pieces(rng):
-        return _Play(
-            Theirs(session, sequence.table), Ours(sequence.table, store), sequence, tally or Tally(), rng
-        ).run()
+    seed = f"{sequence.seed} {schedule}"
+    with in_small_pieces(random.Random(seed)):
+        sides = Theirs(session, sequence.table), Ours(sequence.table, store)
+        return _Play(*sides, sequence, tally or Tally(), seed).run()
 
 
 def verify(session: Any, sequence: Sequence, tally: Tally | None = None, *, schedules: int = 2) -> None:
     """Play a sequence under so many schedules, whose ends must be equal; shrink it if it differs."""
-    try:
-        ends = [play(session, sequence, tally, schedule=schedule) for schedule in range(schedules)]
-        assert all(end == ends[0] for end in ends[1:]), f"the ends of schedules differ: {[end[:5] for end in ends]}"
-    except Exception as problem:
-        shrunk, told = _shrunk(session, sequence, problem)
-        message = f"sequence {sequence.seed!r}, {len(shrunk.steps)} of {len(sequence.steps)} statements\n{told}"
-        raise Differs(message) from problem
+    end: Rows | None = None
+    for schedule in range(schedules):
+        try:
+            found = play(session, sequence, tally, schedule=schedule)
+            assert end is None or found == end, "the ends of two schedules differ"
+            end = found
+        except Exception as problem:
+            shrunk, told = _shrunk(session, sequence, schedule, problem)
+            counts = f"{len(shrunk.steps)} of {len(sequence.steps)} statements"
+            raise Differs(f"sequence {sequence.seed!r}, schedule {schedule}, {counts}\n{told}") from problem
 
 
-def _shrunk(session: Any, sequence: Sequence, problem: Exception) -> tuple[Sequence, str]:
+def _shrunk(session: Any, sequence: Sequence, schedule: int, problem: Exception) -> tuple[Sequence, str]:
     """The sequence without statements that do not matter, and what is told of it."""
-    told = _told(problem)
+    told = str(problem)
     until, size = time.monotonic() + SHRINK_S, max(1, len(sequence.steps) // 2)
     while size:
         at = 0
         while at < len(sequence.steps) and time.monotonic() < until:
             fewer = sequence.only(sequence.steps[:at] + sequence.steps[at + size :])
             try:
-                play(session, fewer)
+                play(session, fewer, schedule=schedule)
                 at += size
             except Exception as again:
                 if _kind(again) != _kind(problem):
                     at += size
                     continue
-                sequence, told = fewer, _told(again)
+                sequence, told = fewer, str(again)
         size = size // 2 if size > 1 else 0
     return sequence, told
 
 
 def _kind(problem: Exception) -> str:
-    return str(problem).split(":", 1)[0] if isinstance(problem, Differs) else type(problem).__name__
-
-
-def _told(problem: Exception) -> str:
-    return str(problem) if isinstance(problem, Differs) else "".join(traceback.format_exception(problem))
+    return str(problem).split(":", 1)[0]
 
 
 class _Play:
-    def __init__(self, theirs: Theirs, ours: Ours, sequence: Sequence, tally: Tally, schedule: random.Random) -> None:
+    def __init__(self, theirs: Theirs, ours: Ours, sequence: Sequence, tally: Tally, seed: str) -> None:
         self._theirs, self._ours = theirs, ours
-        self._sequence, self._tally, self._schedule = sequence, tally.counts, schedule
+        self._sequence, self._tally = sequence, tally.counts
+        self._seed, self._schedule = seed, random.Random(seed)
         self._script = [f"-- ours: {sequence.table.our_create}", sequence.table.their_create]
         self._remembered: list[tuple[int, Read, Rows]] = []
-        self._rewrites = schedule.choice((0.0, 0.1, 0.3, 0.7))
+        self._rewrites = self._schedule.choice((0.0, 0.1, 0.3, 0.7))
         """Share of statements before which parts are rewritten."""
 
     def run(self) -> Rows:
         self._tally["sequences"] += 1
         try:
             for step in self._sequence.steps:
+                self._schedule.seed(f"{self._seed} {step.number}")  # the same whatever came before
                 if self._run(step):
                     for read in step.reads:
                         self._compare(read, remember=step.remembers and read is step.reads[0])
@@ -111,10 +111,14 @@ class _Play:
             self._tally["abandoned"] += 1
             self._script.append(f"-- failed in ClickHouse: {problem}")
             return []
-        stored = tuple(c.name for c in self._sequence.table.columns)
-        everything = Read(stored)
+        except Differs:
+            raise
+        except Exception as problem:
+            raise self._differs(f"{type(problem).__name__}", traceback.format_exc()) from problem
+        everything = Read(tuple(column.name for column in self._sequence.table.columns))
         self._compare(everything)
         self._ours.rewrite()
+        self._script.append("-- rewrite all")
         self._compare(everything)
         found = self._ours.read(everything)
         assert not isinstance(found, int)

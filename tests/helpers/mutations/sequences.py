@@ -47,6 +47,8 @@ class Step:
     statement: str
     """SQL of ClickHouse; `PARTITION` in it is the `pick`-th partition."""
     reads: tuple[Read, ...]
+    number: int = 0
+    """Its place in the sequence that was drawn."""
     pick: int = 0
     remembers: bool = False
     """Whether the first read is asked again of this version later."""
@@ -83,7 +85,7 @@ class _Drawing:
         self._expressions = Expressions(rng, self._stored)
         self._of_all = Expressions(rng, table.columns)
         self._free = [c for c in table.columns if not c.fixed and not c.is_computed]
-        self._rows = 0
+        self._rows = self._count = 0
 
     def insert_step(self, reads: int) -> Step:
         return self._step(self._insert(), reads)
@@ -115,7 +117,8 @@ class _Drawing:
     def _step(self, statement: str, reads: int) -> Step:
         rng = self._rng
         drawn = tuple(self._read() for _ in range(rng.randrange(1, reads + 1)))
-        return Step(statement, drawn, rng.randrange(100), remembers=rng.random() < 0.3)
+        self._count += 1
+        return Step(statement, drawn, self._count, rng.randrange(100), remembers=rng.random() < 0.3)
 
     # -- statements
 

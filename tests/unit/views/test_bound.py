@@ -183,6 +183,17 @@ def test_any_type_may_be_updated(column: str, value: str, old: list[Any], new: o
     assert applied(steps_of(f"UPDATE {column} = {value} WHERE k > 9"), [column], **columns) == {column: old}
 
 
+@pytest.mark.parametrize("column", ["lc", "ln"])
+def test_dictionaries_have_no_value_twice(column: str) -> None:
+    given = arrays_of(4, **{column: [b"a", b"A", None if column == "ln" else b"b", b"b"]})
+    for where in ("1", "k > 0"):
+        steps = steps_of(f"UPDATE {column} = upper({column}) WHERE {where}", f"UPDATE {column} = 'B' WHERE k = 0")
+        found = steps.apply(given, 4, [column])[0][column]
+        dictionary = found.dictionary.to_pylist()
+        assert len(set(dictionary)) == len(dictionary)
+        assert found.to_pylist() == [b"B", b"A", None if column == "ln" else b"B", b"B"]
+
+
 def test_slices_of_columns_are_read_as_they_are() -> None:
     whole = arrays_of(6, s=[b"a", b"b", b"c", b"d", b"e", b"f"], u=[0, 0, 1, 1, 0, 1])
     part = {name: array.slice(2, 3) for name, array in whole.items()}

@@ -40,6 +40,12 @@ class Refusal:
 
     taken: tuple[str, ...]
     hint: str
+    default_taken: bool = True
+    """Whether `DEFAULT` is taken, which ClickHouse would go by in a statement."""
+
+    def takes(self, value: str) -> bool:
+        """Whether the value, as text, is taken."""
+        return self.default_taken if value.upper() == "DEFAULT" else _is_taken(value, self.taken)
 
 
 _SPEED = """
@@ -51,8 +57,8 @@ allow_get_* allow_hyperscan allow_iceberg_* allow_insert_* allow_join_* allow_ka
 allow_materialized_* allow_metadata_* allow_minmax_* allow_named_* allow_non_* allow_nondeterministic_*
 allow_prefetched_* allow_preliminary_* allow_push_* allow_rank_* allow_reorder_* allow_replace_*
 allow_settings_after_* allow_simdjson allow_special_serialization_* allow_statistic* allow_statistics*
-allow_suspicious_* allow_unrestricted_* allow_url_* allow_window_* alter_* analyze_* annoy_* apply_mutations_on_fly
-apply_patch_parts_join_* apply_prewhere_after_final apply_row_policy_after_final apply_settings_* archive_*
+allow_suspicious_* allow_unrestricted_* allow_url_* allow_window_* alter_* analyze_* annoy_*
+apply_patch_parts_join_* apply_settings_* archive_*
 arrow_flight_* async_* automatic_* azure_* background_* backup_* cache_* calculate_* cancel_* cascades_* chdb_*
 check_named_* check_referential_* check_table_* checksum_* cloud_* cluster_* collect_* compatibility_* compile_*
 compression connect_* connection_* connections_* convert_* correlated_* create_index_* create_replicated_*
@@ -107,7 +113,8 @@ single_join_* sort_overflow_* timeout_* totals_mode transfer_* union_*
 """
 _MEANING = """
 aggregate_function_input_* allow_custom_* allow_deprecated_error_* allow_dynamic_* allow_lossy_* allow_nonconst_*
-allow_not_* allow_nullable_* allow_special_bool_* analyzer_* bool_* cast_* check_conversion_* column_names_*
+allow_not_* allow_nullable_* allow_special_bool_* analyzer_* apply_prewhere_after_final
+apply_row_policy_after_final bool_* cast_* check_conversion_* column_names_*
 count_matches_* date_time_input_* date_time_overflow_* decimal_* dynamic_throw_* enable_analyzer enable_debug_*
 enable_dynamic_* enable_json_type enable_nullable_* enable_streaming_queries enable_variant_* enforce_* evaluation_*
 extract_* formatdatetime_* function_* functions_* geo_* h3togeo_* highlight_* input_format_* join_default_* json_*
@@ -167,6 +174,7 @@ _BY_NAME = "Name the columns in the SELECT"
 REFUSED_SETTINGS: Mapping[str, Refusal] = {
     "additional_table_filters": Refusal(("", "{}"), "Write the condition in WHERE"),
     "apply_deleted_mask": Refusal(("1",), "Deleted rows cannot be read"),
+    "apply_mutations_on_fly": Refusal(("1",), "Reads always apply the mutations that parts lack", False),
     "apply_patch_parts": Refusal(("1",), "There are no patch parts"),
     "asterisk_include_alias_columns": Refusal(_OFF, _BY_NAME),
     "asterisk_include_materialized_columns": Refusal(_OFF, _BY_NAME),
@@ -269,7 +277,7 @@ def reading(settings: Mapping[str, str]) -> str:
 
 
 def _is_off(literal: str) -> bool:
-    return _is_taken(plain_value(literal), (*_OFF, "throw"))
+    return _is_taken(plain_value(literal), (*_OFF, "throw", "default"))
 
 
 def for_clickhouse(settings: Mapping[str, str]) -> dict[str, str]:
@@ -312,11 +320,11 @@ def refuse_meaningless(settings: Mapping[str, str], *, carrier: bool = False) ->
                 f"The setting {name} is taken only by a statement with FORMAT Arrow",
                 "Write it in that statement's SETTINGS",
             )
-        if refusal is not None and not _is_taken(plain_value(literal), refusal.taken):
+        if refusal is not None and not refusal.takes(plain_value(literal)):
             raise error("NOT_IMPLEMENTED", f"The setting {name} = {literal} is not supported", refusal.hint)
 
 
 def _is_taken(value: str, taken: tuple[str, ...]) -> bool:
-    if value.upper() == "DEFAULT" or value.lower() in map(str.lower, taken):
+    if value.lower() in map(str.lower, taken):
         return True
     return "0" in taken and value.strip("0x.") == ""
