@@ -26,7 +26,7 @@ from mergelake.table.parts import attach_part, drop_part
 from mergelake.table.rollback import rollback
 from mergelake.table.undrop import undrop
 from tests.simulation.actors import Actor
-from tests.simulation.tiny import PARTITIONS
+from tests.simulation.tiny import PARTITIONS, drops_rows
 
 TABLES_MAX = 3
 """That are there at once."""
@@ -172,10 +172,11 @@ class Admin(Actor):
 
     def mutate(self) -> None:
         k = self.random.randint(3, 9)
-        commands = self.random.choice(["UPDATE", f"DELETE {k} {self.random.randrange(k)}"])
+        r = self.random.randrange(k)
+        commands = self.random.choice(["UPDATE" if k % 2 else f"UPDATE {k} {r}", f"DELETE {k} {r}"])
         scope = self.random.choice([None, (self.random.choice(PARTITIONS),)])
         name = self.process.ids.new_id()[:8]
-        self.commit(lambda _: [Mutation(name, commands, scope)])
+        self.commit(lambda _: [Mutation(name, commands, scope, drops_rows(commands))])
 
     def kill(self) -> None:
         pending = unfinished(self.state)
@@ -229,6 +230,13 @@ class Mutator(Admin):
 
     def actions(self):
         return {self.mutate: 3, self.kill: 1.5, self.idle: 6}
+
+
+class Killer(Mutator):
+    """Gives up what others wanted to change."""
+
+    def actions(self):
+        return {self.kill: 2, self.idle: 3}
 
 
 class Borrower(Admin):

@@ -170,7 +170,7 @@ class Caller(Inserter):
 
     def mutate(self) -> None:
         name = self.process.ids.new_id()[:8]
-        self.commit(lambda _: [Mutation(name, "UPDATE", None)])
+        self.commit(lambda _: [Mutation(name, "UPDATE", None, drops_rows=False)])
 
     def kill(self) -> None:
         pending = unfinished(self.state)

@@ -17,14 +17,16 @@
     refresh is older than the question
  9  no part whose rows lack different mutations; done means written down   `mutations_are_whole`,
                                                                            `volatile_parts_are_covered`
-10  the rows at rest do not depend on the schedule of merges               `parts_hold_the_models_rows` (the model
-                                                                           knows no merges)
+10  what a reader sees does not depend on the schedule of merges and       `Model._publish`, `Model._mark`
+    rewrites: a mutation concerns the rows that were there when it came,
+    and is applied before they are merged
 11  no merge that must be direct is ever Live                              `volatile_parts_are_covered`
-12  Publish takes what it lists, and no row comes or goes                  `publish_takes_what_it_lists`, and the model
+12  Publish takes what it lists, and no row comes or goes (but for those   `publish_takes_what_it_lists`, and the model
+    that an engine collapses)
 13  at most one Publish for a volatile part; losers delete their own;      `publish_takes_what_it_lists`, `on_delete`,
     nodes take over from whom they name                                    `builders_take_over_from_builders`
 14  when faults stop, all comes to rest, nothing is kept longer than it    `World.settle`, `rest`, `World.answer`
-    must be, and no thread waits for ever
+    must be, no mutation is unfinished, and no thread waits for ever
 15  bytes to the store stay below a bound                                  tests/integration/test_volatile.py
 16  a chosen range is legal                                                tests/unit/merge; the log's precondition here
 17  the deduplication windows are the model's                              `windows_are_the_models`
@@ -37,7 +39,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from mergelake.log.operations import AddParts, AdoptVolatile, Entry, Publish
+from mergelake.log.operations import AddParts, AdoptVolatile, Entry, FinishMutations, MarkMutated, Publish
 from mergelake.log.part_map import Partitions
 from mergelake.log.retired import Retired
 from mergelake.log.state import State
@@ -67,7 +69,7 @@ def after_entry(table: Table, before: State, entry: Entry, after: State) -> None
 
 
 def parts_hold_the_models_rows(table: Table, state: State, partition_id: str) -> None:
-    """1, 10."""
+    """1."""
     last, held = state.floor_of(partition_id), []
     for part in state.partitions.get(partition_id, ()):
         assert last < part.info.min_block <= part.info.max_block, f"{part.name} shares blocks, or is below the floor"
@@ -96,6 +98,8 @@ def mutations_are_whole(table: Table, state: State, partition_id: str) -> None:
         while kept is not None and kept.block <= part.info.max_block:
             assert kept.pending == lacking, f"{part.name} lacks {lacking}, a row of it {kept.pending}"
             kept = next(held, None)
+        unknown = [version for version in lacking if known[version].finished_ms]
+        assert not unknown, f"mutations {unknown} are said to be finished, and {part.name} lacks them"
 
 
 def volatile_parts_are_covered(state: State, partition_id: str) -> None:
@@ -112,8 +116,12 @@ def volatile_parts_are_covered(state: State, partition_id: str) -> None:
         assert inner, f"{volatile.name} covers nothing"
         assert inner[0].info.min_block == info.min_block, f"{volatile.name} is not tiled from its start"
         assert inner[-1].info.max_block == info.max_block, f"{volatile.name} is not tiled to its end"
-        lacking = {pending(state.mutations, part.info) for part in inner}
-        assert len(lacking) == 1, f"the parts within {volatile.name} lack different mutations"
+        lacks = pending(state.mutations, info)
+        later = {tuple(v for v in pending(state.mutations, part.info) if v > info.mutation) for part in inner}
+        assert later == {lacks}, f"the parts within {volatile.name} lack different mutations"
+        dropping = [m.version for m in state.mutations if m.drops_rows and m.version in lacks]
+        collapses = state.schemas[state.schema_version].engine != "MergeTree"
+        assert not (collapses and dropping), f"{volatile.name} collapses rows before mutations {dropping}"
         for part in parts:
             within = info.min_block <= part.info.min_block and part.info.max_block <= info.max_block
             apart = part.info.max_block < info.min_block or part.info.min_block > info.max_block
@@ -135,7 +143,7 @@ def volatile_parts_are_covered(state: State, partition_id: str) -> None:
 def publish_takes_what_it_lists(table: Table, before: State, entry: Entry, after: State) -> None:
     """12, 13."""
     published = [op for op in entry.ops if isinstance(op, Publish)]
-    if len(published) != len(entry.ops):
+    if not all(isinstance(op, (Publish, MarkMutated, FinishMutations)) for op in entry.ops):
         return
     ids = {part.manifest.id for part in before.parts()}, {part.manifest.id for part in after.parts()}
     listed = {part_id for op in published for part_id in op.replaced}

@@ -2,6 +2,9 @@
 
 Of parts it knows only which rows they brought and between which blocks these stand. What a reader must see follows
 from the rows alone: those that no drop took away, each with its updates, without the deleted ones.
+
+Where the engine collapses rows, it does so twice: a merge does it to the rows that it writes, after its mutations, and
+a reader (FINAL) to all rows of a partition, after all mutations. So a merge must not change what a reader sees.
 """
 
 from __future__ import annotations
@@ -14,17 +17,20 @@ from typing import TypeAlias
 from mergelake.core.manifest import PartManifest
 from mergelake.log.operations import (
     AddParts,
+    CreateTable,
     DropDetached,
     DropParts,
     DropRange,
     DropTable,
     Entry,
+    FinishMutations,
     KillMutation,
     LogOp,
+    MarkMutated,
     Mutation,
     Publish,
 )
-from tests.simulation.tiny import Row, Rows, changed
+from tests.simulation.tiny import Row, Rows, changed, collapsed
 
 Window: TypeAlias = dict[str, tuple[int, frozenset[str]]]
 
@@ -34,7 +40,7 @@ class Kept:
     """A row: as its part holds it, and what is still to be done to it."""
 
     row: Row | None
-    """None once a delete was written down."""
+    """None once a delete was written down, or a merge kept another row of its key."""
     block: int
     pending: list[int] = field(default_factory=list)
 
@@ -71,6 +77,7 @@ class Model:
     """Partition -> the rows that a reader must see; replaced, never changed."""
 
     version: int = 0
+    engine: str = "MergeTree"
 
     def execute(self, entry: Entry) -> None:
         self.version = entry.version
@@ -88,10 +95,12 @@ class Model:
             for version in kept.pending:
                 rows = changed(rows, version, self.mutations[version])
             out += rows
-        return out
+        return [*collapsed(tuple(out), self.engine)]
 
     def _execute(self, op: LogOp) -> None:
         match op:
+            case CreateTable(schema):
+                self.engine = schema.engine
             case AddParts():
                 self._add(op)
             case Publish():
@@ -121,6 +130,10 @@ class Model:
                     for row in self.rows.get(name, ()):
                         if version in row.pending:
                             row.pending.remove(version)
+            case MarkMutated():
+                self._mark(op)
+            case FinishMutations():
+                self.touched.update(self.rows)
             case _:
                 pass  # who builds, and what is kept: no row changes
 
@@ -144,24 +157,46 @@ class Model:
             _remember(self.hashes, op.dedup_hash, (self.version, inserted), self.hashes_max)
 
     def _publish(self, op: Publish) -> None:
-        """No row comes or goes; what was pending may be written down."""
+        """What was pending may be written down, and rows may be collapsed: no reader sees a difference."""
+        name = op.part.partition_id
+        seen = self._seen(name)
         spans = [self.ranges[part_id] for part_id in op.replaced]
         low, high = min(span[0] for span in spans), max(span[1] for span in spans)
         self.ranges[op.part.id] = (low, high)
         self.origins[op.part.id] = (self.version, False)
-        covered = [kept for kept in self.rows.get(op.part.partition_id, ()) if low <= kept.block <= high]
+        covered = [kept for kept in self.rows.get(name, ()) if low <= kept.block <= high]
         for version in op.mutations:
             for kept in covered:
-                if version in kept.pending:
-                    kept.pending.remove(version)
-                    kept.row = (
-                        next(iter(changed((kept.row,), version, self.mutations[version])), None) if kept.row else None
-                    )
-        self.touched.add(op.part.partition_id)
-        rows = self._rows_of_new(op.part)
+                self._write_down(kept, version)
         there = tuple(kept.row for kept in covered if kept.row)
+        if op.kind != "mutation":
+            there = collapsed(there, self.engine)
+            for kept in covered:
+                kept.row = kept.row if kept.row in there else None
+        self.touched.add(name)
+        rows = self._rows_of_new(op.part)
         assert rows == there, f"part {op.part.id} of blocks {low}-{high} holds {rows}, not {there}"
         assert op.part.rows == len(rows), "a part says another number of rows than it holds"
+        assert self._seen(name) == seen, f"readers see {self._seen(name)} after part {op.part.id}, not {seen}"
+
+    def _write_down(self, kept: Kept, version: int) -> None:
+        if version in kept.pending:
+            kept.pending.remove(version)
+            rows = changed((kept.row,), version, self.mutations[version]) if kept.row else ()
+            kept.row = next(iter(rows), None)
+
+    def _mark(self, op: MarkMutated) -> None:
+        """The rows have their mutations, which change none of them."""
+        self.touched.add(op.partition_id)
+        for part_id in op.ids:
+            low, high = self.ranges[part_id]
+            self.origins[part_id] = (self.version, False)
+            for kept in self.rows.get(op.partition_id, ()):
+                if low <= kept.block <= high:
+                    row = kept.row
+                    for version in op.mutations:
+                        self._write_down(kept, version)
+                    assert kept.row == row, f"part {part_id} is marked, and a mutation changes row {row}"
 
     def _rows_of_new(self, part: PartManifest) -> Rows:
         """18: what a table once held never comes back under its old id, not even when nobody remembers it."""

@@ -1,15 +1,16 @@
-"""Nodes: they merge (directly or by volatile parts), upload, adopt, cancel and write mutations down.
+"""Nodes: they merge (directly or by volatile parts), upload, adopt and cancel, each with the mutations that are due.
 
 Their choices are wilder than a real planner's: any legal merge, at any time, by anybody. The rule that they must keep
-is the barrier: a Live volatile part whose bytes are not on the own disk is not merged with its neighbours.
+is the barrier: a Live volatile part whose bytes are not on the own disk is not merged with its neighbours. (Who writes
+mutations down and does nothing else is in `rewriters`.)
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from mergelake.core.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from mergelake.core.errors import ConflictError, InvalidInputError, UnavailableError
 from mergelake.log.operations import (
     AddVolatile,
     AdoptVolatile,
@@ -19,29 +20,22 @@ from mergelake.log.operations import (
     ReleaseLease,
     RenewLease,
 )
-from mergelake.log.state import ActivePart, VolatilePart
-from mergelake.log.volatile import Element, element_id, leaves, nested, pending, sources, top_level
+from mergelake.log.state import ActivePart, PendingMutation, VolatilePart
+from mergelake.log.volatile import Element, element_id, lacking, leaves, nested, pending, sources, top_level
 from mergelake.merge.commit import commit_merge
 from mergelake.merge.plan import plan_merge
 from mergelake.table.insert import COMMIT_REFUSED, discard_refused
-from tests.simulation.actors import Actor
-from tests.simulation.tiny import Rows, changed, decode, encode
+from tests.simulation.rewriters import Rewriter, in_order, up_to
+from tests.simulation.tiny import Rows, collapsed, decode, encode, mutated
 
 
-class Merger(Actor):
+class Merger(Rewriter):
     """A node with a disk."""
-
-    attentive = 0.8
-    roams = 0.4
 
     def __init__(self, world, process) -> None:
         super().__init__(world, process)
         self.done: list[tuple[str, Publish]] = []
         """What was published, or may have been: by table."""
-
-    @property
-    def disk(self) -> dict[str, bytes]:
-        return self.process.machine.disk
 
     @property
     def node(self) -> str:
@@ -59,6 +53,10 @@ class Merger(Actor):
             self.adopt: 1,
             self.cancel: 1,
             self.write_down: 4,
+            self.write_several: 1.2,
+            self.wild_write: 0.5,
+            self.end: 0.3,
+            self.fail: 0.2,
             self.lease: 1,
             self.tidy: 0.5,
             self.publish_again: 1,
@@ -76,13 +74,16 @@ class Merger(Actor):
         return elements[first : first + self.random.randint(2, 4)]
 
     def runs(self, *, volatile: bool) -> list[list[Element]]:
-        """Neighbours that may be merged: a Live part that is not here is a barrier, and lacking mutations divide."""
+        """Neighbours that may be merged: a Live part that is not here is a barrier.
+
+        For a volatile part all must lack the same mutations.
+        """
         out: list[list[Element]] = []
         for name in sorted(self.state.partitions):
             before: object = None
             for element in top_level(self.state.partitions[name], self.state.volatile.get(name, ())):
                 barrier = isinstance(element, VolatilePart) and not (volatile and element.id in self.disk)
-                lacks = None if barrier else pending(self.state.mutations, element.info)
+                lacks = None if barrier else pending(self.state.mutations, element.info) if volatile else ()
                 if lacks is not None and lacks == before:
                     out[-1].append(element)
                 elif lacks is not None:
@@ -95,16 +96,18 @@ class Merger(Actor):
         runs = self.runs(volatile=False)
         if runs:
             chosen = self.window(self.random.choice(runs))
-            task = plan_merge(self.directory, self.state.schema, chosen)
+            due = self.some_of({m for element in chosen for m in lacking(self.state.mutations, element.info)})
+            task = plan_merge(self.directory, self.state.schema, chosen, mutations=due)
             base_version = self.state.version
-            rows = self.bytes_of(chosen)
+            rows = self.merged(chosen, due)
             new = self.write(chosen[0].info.partition_id, rows, base_version)
+            op = Publish(new, task.source_ids, mutations=task.mutations)
             try:
                 done = commit_merge(self.handle, task, new)
             except UnavailableError:
-                self.done.append((self.directory, Publish(new, task.source_ids)))
+                self.done.append((self.directory, op))
                 raise
-            self.done.append((self.directory, Publish(new, task.source_ids)))
+            self.done.append((self.directory, op))
             assert any(isinstance(op, Publish) for op in self.table.entries[done.version].ops)
 
     def publish_again(self) -> None:
@@ -120,25 +123,12 @@ class Merger(Actor):
             discard_refused(self.handle, [chosen[1].part])
             raise
 
-    def bytes_of(self, elements) -> Rows:
-        """The rows of elements: of volatile ones from the disk, of others from the store."""
+    def merged(self, elements: Sequence[Element], mutations: Sequence[PendingMutation]) -> Rows:
+        """The rows of a merge: of each element with those of the mutations that it lacks."""
         rows: list = []
-        try:
-            for element in elements:
-                if isinstance(element, ActivePart):
-                    rows += self.read([element.manifest])
-                else:
-                    rows += decode(self.disk[element.id])
-        except NotFoundError as gone:
-            raise self.gone(gone) from gone
-        return tuple(rows)
-
-    def gone(self, why: NotFoundError) -> ConflictError:
-        """An object is missing: only if what this process knows is too old."""
-        if self.state.version in self.table.kept():
-            raise why
-        self.handle.refresh()
-        return ConflictError("the sources were collected")
+        for element in elements:
+            rows += mutated(self.bytes_of(element), lacking(mutations, element.info))
+        return collapsed(tuple(rows), self.engine)
 
     def intend(self) -> None:
         runs = self.runs(volatile=True)
@@ -152,7 +142,10 @@ class Merger(Actor):
                 self.build()
 
     def build(self) -> None:
-        """Anybody may build anything; what a part needs is here, or its leaves are in the store."""
+        """Anybody may build anything; what a part needs is here, or its leaves are in the store.
+
+        Mutations that were known when the part became Live belong to it.
+        """
         wanted = [part for part in self.live() if part.id not in self.disk]
         if not wanted:
             return
@@ -161,13 +154,15 @@ class Merger(Actor):
         inner_here = all(isinstance(element, ActivePart) or element.id in self.disk for element in elements)
         if not inner_here or self.random.random() < 0.3:
             elements = list(leaves(self.state.partitions[part.info.partition_id], part.info))
-        rows = self.bytes_of(elements)
+        rows = self.merged(elements, up_to(part.info.mutation, self.state))
         if self.random.random() < 0.5:
             self.process.sleep(self.random.random() * self.world.pace_s)
         self.disk[part.id] = encode(rows)
-        if self.table.state.live(part.id):
-            truth = leaves(self.table.state.partitions[part.info.partition_id], part.info)
-            expected = tuple(row for leaf in truth for row in self.table.model.known[leaf.manifest.id])
+        truth = self.table.state
+        if truth.live(part.id):
+            held, due = leaves(truth.partitions[part.info.partition_id], part.info), up_to(part.info.mutation, truth)
+            each = [mutated(self.table.model.known[leaf.manifest.id], lacking(due, leaf.info)) for leaf in held]
+            expected = collapsed(tuple(row for some in each for row in some), self.engine)
             assert rows == expected, f"{part.name} was built with other rows"
 
     def upload(self) -> None:
@@ -176,24 +171,26 @@ class Merger(Actor):
             return
         part = self.random.choice(ready)
         name = part.info.partition_id
-        due = pending(self.state.mutations, part.info)
+        # Mutations that came later may be written down, too; but none that deletes rows of a merge that collapses.
+        due = lacking(self.state.mutations, part.info)
         outer = any(part in nested(self.state.volatile[name], other) for other in self.state.volatile[name])
-        due = () if outer else due[: self.random.randint(0, len(due))]
-        rows = decode(self.disk[part.id])
-        commands = {m.version: m.commands for m in self.state.mutations}
-        for version in due:
-            rows = changed(rows, version, commands[version])
-        new = self.write(name, rows)
+        kept = self.engine != "MergeTree" and any(m.drops_rows for m in due)
+        due = () if outer or kept else due[: self.random.randint(0, len(due))]
+        new = self.write(name, mutated(decode(self.disk[part.id]), due))
 
         # What is listed now may be out of date when it is committed; what was dropped during the upload lists nothing.
-        fixed = leaves(self.state.partitions.get(name, ()), part.info) if self.random.random() < 0.3 else None
+        known = self.state if self.random.random() < 0.3 else None
 
         def build(state):
             live = state.live(part.id)
-            if live is None and not fixed:
+            if live is None and known is None:
                 raise ConflictError("it is not Live any more")
-            inside = leaves(state.partitions[name], live.info) if fixed is None else fixed
-            return [Publish(new, tuple(leaf.manifest.id for leaf in inside), "volatile", part.id, due)]
+            state = known or state
+            inside = leaves(state.partitions[name], part.info)
+            applied = {v for leaf in inside for v in pending(up_to(part.info.mutation, state), leaf.info)}
+            applied.update(m.version for m in due)
+            ids = tuple(leaf.manifest.id for leaf in inside)
+            return [Publish(new, ids, "volatile", part.id, tuple(sorted(applied)))]
 
         said: list[Publish] = []
 
@@ -219,8 +216,10 @@ class Merger(Actor):
         parts = self.state.partitions[self.random.choice(sorted(self.state.partitions))]
         some = sorted(self.random.sample(range(len(parts)), min(len(parts), self.random.randint(1, 3))))
         chosen = [parts[at] for at in some] if self.random.random() < 0.5 else self.window([*parts]) or [parts[0]]
-        new = self.write(chosen[0].info.partition_id, self.bytes_of(chosen))
-        op = Publish(new, tuple(part.manifest.id for part in chosen))
+        lacks = in_order({m for part in chosen for m in lacking(self.state.mutations, part.info)})
+        due = [m for m in lacks if self.random.random() < 0.5]
+        new = self.write(chosen[0].info.partition_id, self.merged(chosen, due))
+        op = Publish(new, tuple(part.manifest.id for part in chosen), mutations=tuple(m.version for m in due))
         self.commit(lambda _: [op])
 
     def wild_intend(self) -> None:
@@ -247,31 +246,6 @@ class Merger(Actor):
             part = self.random.choice(live)
             self.commit(lambda _: [CancelVolatile((part.id,), "given up")])
 
-    def write_down(self) -> None:
-        """A mutation: one element under no Live part, rewritten."""
-        due = [
-            (part, lacks)
-            for name in sorted(self.state.partitions)
-            for part in top_level(self.state.partitions[name], self.state.volatile.get(name, ()))
-            if isinstance(part, ActivePart)
-            for lacks in [pending(self.state.mutations, part.info)]
-            if lacks
-        ]
-        if not due:
-            return
-        part, lacks = self.random.choice(due)
-        lacks = lacks[: self.random.randint(1, len(lacks))]
-        commands = {m.version: m.commands for m in self.state.mutations}
-        rows = self.bytes_of([part])
-        for version in lacks:
-            rows = changed(rows, version, commands[version])
-        new = self.write(part.info.partition_id, rows)
-        try:
-            self.commit(lambda _: [Publish(new, (part.manifest.id,), "mutation", mutations=lacks)])
-        except ConflictError:
-            self.store.delete([f"{self.directory}/{new.id}/files.packed"])
-            raise
-
     def lease(self) -> None:
         """Of what it reads; now and then that was collected meanwhile, and it is told so."""
         until_ms = self.process.clock.now_ms() + 30_000
@@ -287,10 +261,3 @@ class Merger(Actor):
         for name in [*self.disk]:
             if name not in live:
                 del self.disk[name]
-
-
-class Rewriter(Merger):
-    """Writes mutations down, and does nothing else."""
-
-    def actions(self):
-        return {self.write_down: 2}

@@ -1,22 +1,24 @@
 """A node as it is: the real planner and the real worker, on a simulated disk.
 
-Only the bytes are ours: a merge is concatenation, in the store or on the disk. Work that was started is finished at any
-later moment, in any order, with other ticks in between.
+Only the bytes are ours: merges and mutations of tiny rows, in the store or on the disk. Work that was started is
+finished at any later moment, in any order, with other ticks in between.
 """
 
 from __future__ import annotations
 
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, UnavailableError, error
+from mergelake.core.manifest import PartManifest
 from mergelake.format.hashes import file_hash
-from mergelake.merge.plan import MergeSource
+from mergelake.merge.plan import MergeSource, MergeTask
 from mergelake.merge.select import MergeSlots
+from mergelake.node.actions import Build, Merge, Mutate, NodeView, Upload
 from mergelake.node.disk import LocalDisk
-from mergelake.node.plan import Build, Merge, NodeView, Upload, tick
+from mergelake.node.plan import tick
 from mergelake.node.worker import TableWorker
 from mergelake.store.protocol import Store
 from tests.simulation.actors import Actor
 from tests.simulation.bucket import Bucket, ProcessStore
-from tests.simulation.tiny import Rows, decode, places_of, write
+from tests.simulation.tiny import Rows, collapsed, decode, mutated, places_of, write
 
 
 class Worker(TableWorker):
@@ -68,7 +70,14 @@ class PlannedNode(Actor):
         self.started: list = []
         self.memories: dict = {}
         self.worker = None
-        self.worker = Worker(self.node, self.handle, self.merge_bytes, disk=disk, build=self.build_bytes)
+        self.worker = Worker(
+            self.node,
+            self.handle,
+            self.merge_bytes,
+            disk=disk,
+            build=self.build_bytes,
+            run_mutations=self.mutation_bytes,
+        )
         self.worker.actor = self
 
     def tick(self) -> None:
@@ -79,7 +88,7 @@ class PlannedNode(Actor):
         views = [view for view in [self.worker.view()] if not view.state.dropped]
         for action in tick(node, views, self.memories):
             self.worker.start(action)
-            if isinstance(action, (Merge, Build, Upload)):
+            if isinstance(action, (Merge, Mutate, Build, Upload)):
                 self.started.append(action)
             else:
                 self.worker.finish(action)
@@ -96,13 +105,16 @@ class PlannedNode(Actor):
             self.worker.leave()
             self.handle = None
 
-    def rows_of(self, task, local: Store | None) -> Rows:
+    def rows_of(self, task: MergeTask, local: Store | None = None) -> Rows:
+        """The rows of a task: of each source with the mutations that it lacks, then merged."""
         rows: list = []
         for source in task.sources:
+            held: list = []
             for place in places_of(self.directory, source.manifest):
                 on_disk = source.local and local is not None
-                rows += self.local_rows(local, place[0], source) if on_disk else self.rows_at(place)
-        return tuple(rows)
+                held += self.local_rows(local, place[0], source) if on_disk else self.rows_at(place)
+            rows += mutated(tuple(held), source.lacks)
+        return collapsed(tuple(rows), task.schema.engine)
 
     def local_rows(self, local: Store, key: str, source: MergeSource) -> Rows:
         """From the disk; the frames of a real part have checksums."""
@@ -112,7 +124,17 @@ class PlannedNode(Actor):
         return decode(data)
 
     def merge_bytes(self, handle, task):
-        return self.write(task.result.partition_id, self.rows_of(task, None), task.base_version)
+        return self.write(task.result.partition_id, self.rows_of(task), task.base_version)
+
+    def mutation_bytes(self, handle, tasks):
+        """None for the parts in which no row changes."""
+        out: list[PartManifest | None] = []
+        for task in tasks:
+            before = self.read([task.sources[0].manifest])
+            rows = mutated(before, task.sources[0].lacks)
+            same = before == rows
+            out.append(None if same else self.write(task.result.partition_id, rows, task.base_version))
+        return out
 
     def build_bytes(self, handle, task, disk, unwanted):
         rows = self.rows_of(task, disk.store)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mergelake.log.retention import foreign, pins, reachable
 from mergelake.log.truncate import is_kept
 from mergelake.publish.plan import part_of
+from mergelake.table.mutations import open_mutations
 
 if TYPE_CHECKING:
     from tests.simulation.table import Table
@@ -26,6 +27,7 @@ def left_over(table: Table, alive: Collection[str]) -> list[str]:
         log = [key for key in objects if "/_log/checkpoints/" in key or key == first]
         return ["the directory of a dropped table"] if log else []
     out = [f"{part.name} is Live" for held in state.volatile.values() for part in held]
+    out += [f"{m.name} is not finished" for m in open_mutations(state)]
     kept = needed | set(table.shown.names)
     directories = {key.split("/")[1] for key in objects}
     out += [f"directory {name}" for name in sorted(directories) if _is_part(name) and not {name, part_of(name)} & kept]

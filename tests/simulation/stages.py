@@ -8,63 +8,23 @@ matters there happens all the time. `seeds_of` gives the seeds of one stage, whi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
 
-from tests.simulation.actors import Actor, Follower, Reader
-from tests.simulation.admins import Attacher, Borrower, Mutator, Surgeon
+from tests.simulation.actors import Follower, Reader
+from tests.simulation.admins import Attacher, Borrower, Killer, Mutator, Surgeon
 from tests.simulation.inserters import Caller, Inserter, Repeater, Rival, Streamer
 from tests.simulation.keepers import Checkpointer, Collector, Inspector, Publisher
 from tests.simulation.leaders import Contender, Desk, Hasty, Leader
-from tests.simulation.nodes import Merger, Rewriter
+from tests.simulation.nodes import Merger
 from tests.simulation.planned import NodeThread, PlannedNode
-
-Role: TypeAlias = tuple[str, type[Actor], str, str]
-"""Machine, what it does, the name that it shares with others, the process of which it is a thread."""
+from tests.simulation.rewriters import Rewriter
+from tests.simulation.stage import Role, Stage, names, one, several
 
 EVERY = 4
 NAP_MAX = 12
 """Grace periods that a nap lasts at most."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Who comes, who stops for long wherever it is, and what differs from other worlds."""
-
-    cast: tuple[Role, ...]
-    sleepers: tuple[str, ...] = ()
-    stops: Mapping[str, float] = field(default_factory=dict)
-    """Where sleepers stop more often than others: `Machine.stops`."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    naps: float = 0.25
-    """How often a sleeper that has stopped stays there for long."""
-    leaps: float | None = None
-    preempt: float | None = None
-    crash_rate: float | None = None
-    fault_rate: float | None = None
-    outages: float | None = None
-    wrong_digits: bool = False
-    by_hash: bool = False
-    """Whether states of processes are compared by their hashes: what they have not read stays unread."""
-    pace_s: float | None = None
-    """How long they rest between two acts, at most."""
-
-
-def _role(name: str, role: type[Actor], alias: str = "", group: str = "") -> Role:
-    return name, role, alias, group
-
-
-def _several(name: str, role: type[Actor], count: int, alias: str = "", group: str = "") -> tuple[Role, ...]:
-    """Machines `name 1`, `name 2`, … that do the same."""
-    return tuple(_role(f"{name} {number}", role, alias, group) for number in range(1, count + 1))
-
-
-def _names(cast: tuple[Role, ...]) -> tuple[str, ...]:
-    return tuple(name for name, *_ in cast)
-
-
-_INSERT = _role("insert", Inserter)
-_SWEEPERS = (_role("gc 1", Collector), _role("gc 2", Collector))
+_INSERT = one("insert", Inserter)
+_READER = one("reader", Reader)
+_SWEEPERS = (one("gc 1", Collector), one("gc 2", Collector))
 _SWEPT = {"history_retention_seconds": "0", "checkpoint_interval": "3"}
 _LAGGING = {**_SWEPT, "history_retention_seconds": "9000"}
 _VOLATILE = {"merge_upload_policy": "volatile"}
@@ -75,49 +35,49 @@ def _while_others_collect(stops: Mapping[str, float], *cast: Role, settings: Map
     return Stage((*cast, _INSERT, *_SWEEPERS), (cast[0][0],), stops, settings, leaps=0.3, preempt=0.05)
 
 
-_THREADS = (_role("worker", NodeThread, "node", "node"), _role("node", NodeThread, "", "node"))
+_THREADS = (one("worker", NodeThread, "node", "node"), one("node", NodeThread, "", "node"))
 _WRITES = {"the reply to put": 0.5, "the reply to upload": 0.5, "the reply to create": 0.5}
 STAGES: tuple[Stage, ...] = (
-    _while_others_collect(_WRITES, _role("stream", Streamer), _role("insert b", Inserter, "insert")),
-    _while_others_collect({**_WRITES, "put": 0.3}, _role("insert b", Inserter), _role("node", Merger)),
+    _while_others_collect(_WRITES, one("stream", Streamer), one("insert b", Inserter, "insert")),
+    _while_others_collect({**_WRITES, "put": 0.3}, one("insert b", Inserter), one("node", Merger)),
     # A quiet table, whose history lags behind: nothing but what was noted says what is too old.
-    Stage((_role("stream", Streamer), *_SWEEPERS), ("stream",), _WRITES, _LAGGING, leaps=0.3, preempt=0.05),
-    _while_others_collect(_WRITES, _role("admin", Borrower), _role("node", Merger), _role("admin 2", Surgeon)),
+    Stage((one("stream", Streamer), *_SWEEPERS), ("stream",), _WRITES, _LAGGING, leaps=0.3, preempt=0.05),
+    _while_others_collect(_WRITES, one("admin", Borrower), one("node", Merger), one("admin 2", Surgeon)),
     _while_others_collect(
-        {"the reply to put": 0.3}, _role("publisher", Publisher), _role("node", Merger), _role("admin", Surgeon)
+        {"the reply to put": 0.3}, one("publisher", Publisher), one("node", Merger), one("admin", Surgeon)
     ),
     _while_others_collect(
-        {"the reply to list": 0.1}, _role("fsck", Inspector), _role("node", Merger), _role("pub", Publisher)
+        {"the reply to list": 0.1}, one("fsck", Inspector), one("node", Merger), one("pub", Publisher)
     ),
     _while_others_collect(_WRITES, *_THREADS, settings={**_SWEPT, "merge_upload_policy": "direct"}),
     _while_others_collect(_WRITES, *_THREADS, settings={**_SWEPT, **_VOLATILE}),
-    _while_others_collect(_WRITES, _role("node", Merger), _role("admin", Surgeon)),
-    _while_others_collect(_WRITES, *_several("caller", Caller, 3, "server", "server")),
+    _while_others_collect(_WRITES, one("node", Merger), one("admin", Surgeon)),
+    _while_others_collect(_WRITES, *several("caller", Caller, 3, "server", "server")),
     _while_others_collect(
         {**_WRITES, "the reply to delete": 0.5, "the reply to list": 0.03},
-        *(_role("gc 3", Collector), _role("publisher", Publisher), _role("node", Merger), _role("admin", Borrower)),
+        *(one("gc 3", Collector), one("publisher", Publisher), one("node", Merger), one("admin", Borrower)),
     ),
     Stage(
-        (_INSERT, _role("publisher", Publisher), _role("publisher 2", Publisher), _role("admin", Surgeon)),
+        (_INSERT, one("publisher", Publisher), one("publisher 2", Publisher), one("admin", Surgeon)),
         ("publisher",),
         {"the reply to get": 0.5, "the reply to list": 0.5},
         preempt=0.02,
         naps=0.0,
     ),
     Stage(
-        (_INSERT, _role("publisher", Publisher), _role("admin", Surgeon), _role("node", Merger), *_SWEEPERS),
+        (_INSERT, one("publisher", Publisher), one("admin", Surgeon), one("node", Merger), *_SWEEPERS),
         leaps=0.3,
     ),
-    Stage((_INSERT, *_several("admin", Attacher, 3), _role("reader", Reader)), preempt=0.4),
-    Stage((_INSERT, _role("node 1", Merger), _role("node 2", Merger), _role("admin", Mutator))),
+    Stage((_INSERT, *several("admin", Attacher, 3), one("reader", Reader)), preempt=0.4),
+    Stage((_INSERT, one("node 1", Merger), one("node 2", Merger), one("admin", Mutator))),
     Stage(
-        (_INSERT, _role("real node", PlannedNode), _role("node", Rewriter), _role("admin", Mutator)),
+        (_INSERT, one("real node", PlannedNode), one("node", Rewriter), one("admin", Mutator)),
         settings=_VOLATILE,
         preempt=0.4,
     ),
-    Stage((_INSERT, *_THREADS, _role("real node", PlannedNode)), settings=_VOLATILE, outages=0.05),
+    Stage((_INSERT, *_THREADS, one("real node", PlannedNode)), settings=_VOLATILE, outages=0.05),
     Stage(
-        (_INSERT, _role("real node 1", PlannedNode), _role("real node 2", PlannedNode)),
+        (_INSERT, one("real node 1", PlannedNode), one("real node 2", PlannedNode)),
         settings=_VOLATILE,
         crash_rate=0.03,
         wrong_digits=True,
@@ -125,11 +85,11 @@ STAGES: tuple[Stage, ...] = (
 )
 RARE_EVERY, RARE_AT = 64, 47
 """The seeds that are about one of these; no others, so that what other seeds find stays as it was."""
-_CHECKPOINTERS = _several("checkpoint", Checkpointer, 4)
+_CHECKPOINTERS = several("checkpoint", Checkpointer, 4)
 RARE: tuple[Stage, ...] = (
     # Who was not told of a commit sends the same parts again, when history has just forgotten what became of them.
     Stage(
-        (_role("repeat", Repeater), _role("repeat 2", Repeater), _role("node", Merger), _role("gc", Collector)),
+        (one("repeat", Repeater), one("repeat 2", Repeater), one("node", Merger), one("gc", Collector)),
         settings=_SWEPT,
         leaps=0.3,
         preempt=0.05,
@@ -137,7 +97,7 @@ RARE: tuple[Stage, ...] = (
     # A collector stands still before it lists, and a writer before it commits what was listed. History is kept for so
     # long that only what was noted says what is too old.
     Stage(
-        (_role("insert b", Inserter), _role("insert c", Inserter), _role("gc", Collector)),
+        (one("insert b", Inserter), one("insert c", Inserter), one("gc", Collector)),
         ("insert b", "insert c", "gc"),
         {"the reply to upload": 0.5, "the reply to put t/": 0.3, "list t": 0.5},
         {**_SWEPT, "history_retention_seconds": "90000"},
@@ -147,8 +107,8 @@ RARE: tuple[Stage, ...] = (
     ),
     # Several write a checkpoint of the same version, or the hint that leads there, one of them long after it was cut.
     Stage(
-        (*_CHECKPOINTERS, _INSERT, _role("gc", Collector), _role("reader", Reader)),
-        _names(_CHECKPOINTERS),
+        (*_CHECKPOINTERS, _INSERT, one("gc", Collector), one("reader", Reader)),
+        names(_CHECKPOINTERS),
         {"put t/_log/": 0.3, "create t/_log/checkpoints/": 0.3},
         {**_SWEPT, "checkpoint_interval": "8"},
         naps=0.5,
@@ -159,16 +119,16 @@ RARE: tuple[Stage, ...] = (
 LEADERS_AT = (6, 26, 54)
 """The seeds, of `RARE_EVERY`, that are about commits which pass through a leader."""
 _LEADER = (
-    _role("leader", Leader, "", "leader"),
-    *_several("leader desk", Desk, 2, "leader", "leader"),
+    one("leader", Leader, "", "leader"),
+    *several("leader desk", Desk, 2, "leader", "leader"),
 )
-_SENDERS = _several("insert", Hasty, 3)
+_SENDERS = several("insert", Hasty, 3)
 _SLEEPY = ("leader", "leader desk 1", "leader desk 2")
 LEADERS: tuple[Stage, ...] = (
-    Stage((*_LEADER, *_SENDERS, _role("reader", Reader)), leaps=0.01, fault_rate=0.01, preempt=0.1),
+    Stage((*_LEADER, *_SENDERS, one("reader", Reader)), leaps=0.01, fault_rate=0.01, preempt=0.1),
     # The leader stops for long: before it appends, before it answers, and while it holds a lock.
     Stage(
-        (*_LEADER, *_SENDERS, _role("admin", Surgeon)),
+        (*_LEADER, *_SENDERS, one("admin", Surgeon)),
         _SLEEPY,
         {"the answer": 0.3, "create": 0.2, "the reply to create": 0.3},
         naps=0.1,
@@ -177,7 +137,7 @@ LEADERS: tuple[Stage, ...] = (
         preempt=0.05,
     ),
     Stage(
-        (*_LEADER, _INSERT, _role("stream", Streamer), _role("node", Merger), *_SWEEPERS),
+        (*_LEADER, _INSERT, one("stream", Streamer), one("node", Merger), *_SWEEPERS),
         _SLEEPY,
         {"the answer": 0.3, "the reply to create": 0.2},
         _SWEPT,
@@ -189,9 +149,9 @@ LEADERS: tuple[Stage, ...] = (
     Stage(
         (
             *_LEADER,
-            *_several("caller", Caller, 3, "server", "server"),
-            _role("insert b", Hasty),
-            _role("admin", Surgeon),
+            *several("caller", Caller, 3, "server", "server"),
+            one("insert b", Hasty),
+            one("admin", Surgeon),
         ),
         leaps=0.01,
         fault_rate=0.01,
@@ -202,8 +162,8 @@ LEADERS: tuple[Stage, ...] = (
     Stage(
         (
             *_LEADER,
-            _role("other leader", Leader, "", "other leader"),
-            _role("other desk", Desk, "other leader", "other leader"),
+            one("other leader", Leader, "", "other leader"),
+            one("other desk", Desk, "other leader", "other leader"),
             *_SENDERS,
         ),
         _SLEEPY,
@@ -220,7 +180,7 @@ SMALL_EVERY, SMALL_AT = 7, 3
 """The seeds whose checkpoints have segments, small ones, whatever they are about."""
 SEGMENTS: tuple[Stage, ...] = (
     Stage(
-        (*_CHECKPOINTERS[:2], _INSERT, _role("node", Merger), _role("admin", Surgeon), *_SWEEPERS),
+        (*_CHECKPOINTERS[:2], _INSERT, one("node", Merger), one("admin", Surgeon), *_SWEEPERS),
         ("checkpoint 1", "gc 1"),
         {"create t/_log/": 0.3, "the reply to get": 0.05, "the reply to list": 0.1},
         _SWEPT,
@@ -229,7 +189,7 @@ SEGMENTS: tuple[Stage, ...] = (
         preempt=0.2,
     ),
     Stage(
-        (_INSERT, _role("insert b", Inserter), _role("node", Merger), *_SWEEPERS, _role("reader", Reader)),
+        (_INSERT, one("insert b", Inserter), one("node", Merger), *_SWEEPERS, one("reader", Reader)),
         settings=_SWEPT,
         leaps=0.3,
     ),
@@ -238,13 +198,13 @@ SEGMENTS: tuple[Stage, ...] = (
 
 CROWD_EVERY, CROWD_AT = 16, 13
 """The seeds in which appends take so long that writers meet all the time, and go by the intake."""
-_CALLERS = _several("caller", Caller, 3, "server", "server")
-_RIVALS = _several("insert", Rival, 4)
+_CALLERS = several("caller", Caller, 3, "server", "server")
+_RIVALS = several("insert", Rival, 4)
 _SLEEPY = {"the reply to list t/_log/intake": 0.5, "the reply to put t/_log/intake": 0.3, "create t/_log": 0.3}
 CROWDS: tuple[Stage, ...] = (
-    Stage((*_RIVALS, *_CALLERS, _role("node", Merger)), preempt=0.2, leaps=0.0, pace_s=4.0),
+    Stage((*_RIVALS, *_CALLERS, one("node", Merger)), preempt=0.2, leaps=0.0, pace_s=4.0),
     Stage(
-        (*_RIVALS, _role("admin", Mutator), *_CALLERS),
+        (*_RIVALS, one("admin", Mutator), *_CALLERS),
         ("insert 1", "insert 2"),
         _SLEEPY,
         naps=0.05,
@@ -252,20 +212,20 @@ CROWDS: tuple[Stage, ...] = (
         pace_s=4.0,
     ),
     Stage((*_RIVALS, *_CALLERS, *_SWEEPERS), ("insert 1", "caller 1"), _SLEEPY, _SWEPT, leaps=0.05, pace_s=4.0),
-    Stage((*_RIVALS, _role("stream", Streamer), *_CALLERS), crash_rate=0.02, outages=0.01, leaps=0.0, pace_s=4.0),
+    Stage((*_RIVALS, one("stream", Streamer), *_CALLERS), crash_rate=0.02, outages=0.01, leaps=0.0, pace_s=4.0),
 )
 
 
 _CUTS = {"put t/_log/checkpoints/": 0.5, "the reply to list t/_log": 0.1, "delete t/_log/checkpoints/": 0.7}
-_COLLECTORS = _several("gc", Collector, 3)
-_FOLLOWERS = _several("reader", Follower, 2)
-_CONTENDERS = _several("insert", Contender, 4)
-_INSERTERS = _several("insert", Inserter, 3)
+_COLLECTORS = several("gc", Collector, 3)
+_FOLLOWERS = several("reader", Follower, 2)
+_CONTENDERS = several("insert", Contender, 4)
+_INSERTERS = several("insert", Inserter, 3)
 ALONE: tuple[Stage, ...] = (
     # What a leader refuses is possible soon after, and messages arrive twice.
     Stage(
         (*_LEADER, *_CONTENDERS),
-        _names(_CONTENDERS),
+        names(_CONTENDERS),
         {"a message to": 0.9},
         naps=0.0,
         leaps=0.0,
@@ -276,7 +236,7 @@ ALONE: tuple[Stage, ...] = (
     ),
     # Collectors that stand still before they empty a checkpoint, in a log that is long for its checkpoints.
     Stage(
-        (*_COLLECTORS, *_INSERTERS, _role("reader", Reader)),
+        (*_COLLECTORS, *_INSERTERS, one("reader", Reader)),
         ("gc 1",),
         _CUTS,
         _SWEPT,
@@ -301,7 +261,7 @@ ALONE_SEGMENTS: tuple[Stage, ...] = (
     # The same of those who seldom write one: in between others did, and merged segments.
     Stage(
         (*_CHECKPOINTERS[:1], *_INSERTERS, *_COLLECTORS),
-        _names(_INSERTERS),
+        names(_INSERTERS),
         {"create t/_log/checkpoints/": 0.9, "the reply to list t/_log": 0.5},
         {**_SWEPT, "checkpoint_interval": "20"},
         naps=0.0,
@@ -313,7 +273,7 @@ ALONE_SEGMENTS: tuple[Stage, ...] = (
     ),
     # Who stands still for long finds segments gone that it had not read.
     Stage(
-        (*_several("reader", Reader, 3), *_INSERTERS, *_COLLECTORS[:2]),
+        (*several("reader", Reader, 3), *_INSERTERS, *_COLLECTORS[:2]),
         ("reader 1", "reader 2", "insert 1"),
         {"get t/_log/0": 0.3, "the reply to get t/_log/0": 0.3},
         _SWEPT,
@@ -346,7 +306,45 @@ ALONE_SEGMENTS: tuple[Stage, ...] = (
     ),
 )
 
-EVERY_STAGE = (*STAGES, *RARE, *LEADERS, *SEGMENTS, *CROWDS, *ALONE, *ALONE_SEGMENTS)
+MUTATIONS_AT = (20, 36, 57)
+"""The seeds, of `RARE_EVERY`, that are about mutations."""
+_MUTATORS = several("admin", Mutator, 2)
+_KILLS = one("killer", Killer)
+_NODES = several("real node", PlannedNode, 2)
+_DIRECT = {"merge_upload_policy": "direct", "min_age_to_apply_mutations_seconds": "0"}
+MUTATIONS: tuple[Stage, ...] = (
+    # Merges to the store, rewrites and kills, all at once.
+    Stage(
+        (_INSERT, *several("node", Merger, 2), one("rewriter", Rewriter), *_MUTATORS, _READER), preempt=0.05, leaps=0.01
+    ),
+    Stage(
+        (_INSERT, *_NODES, one("rewriter", Rewriter), *_MUTATORS, _KILLS, _READER),
+        settings=_DIRECT,
+        preempt=0.1,
+        leaps=0.01,
+    ),
+    # Volatile parts are built while mutations come and are killed.
+    Stage(
+        (_INSERT, *_NODES, one("node", Merger), one("admin", Mutator), _KILLS, _READER),
+        settings=_VOLATILE,
+        preempt=0.1,
+        leaps=0.0,
+        pace_s=20.0,
+    ),
+    Stage(
+        (_INSERT, *_THREADS, *_MUTATORS, one("real node", PlannedNode)),
+        settings=_VOLATILE,
+        crash_rate=0.01,
+        preempt=0.1,
+    ),
+    # Who writes a mutation down stands still before its parts are in the log, and others merge, drop and collect.
+    _while_others_collect(
+        _WRITES, one("rewriter", Rewriter), one("node", Merger), one("admin", Mutator), one("surgeon", Surgeon)
+    ),
+    _while_others_collect(_WRITES, *_THREADS, one("admin", Mutator), _READER, settings={**_SWEPT, **_DIRECT}),
+)
+
+EVERY_STAGE = (*STAGES, *RARE, *LEADERS, *SEGMENTS, *CROWDS, *ALONE, *ALONE_SEGMENTS, *MUTATIONS)
 OF_A_STAGE = 10**12
 """Seeds from here on are about one stage each, by `seed // OF_A_STAGE`; beyond that they are like small ones."""
 
@@ -368,9 +366,19 @@ def stages_of(seed: int) -> tuple[Stage, ...]:
         return LEADERS
     if seed % RARE_EVERY == SEGMENTS_AT:
         return SEGMENTS
+    if seed % RARE_EVERY in MUTATIONS_AT:
+        return MUTATIONS
     if seed % CROWD_EVERY == CROWD_AT:
         return CROWDS
     return STAGES if seed % EVERY == EVERY - 1 else ()
+
+
+COLLAPSING_EVERY, COLLAPSING_AT = 6, 4
+"""The seeds whose tables have an engine that collapses rows, whatever they are about."""
+
+
+def has_collapsing_engine(seed: int) -> bool:
+    return seed % COLLAPSING_EVERY == COLLAPSING_AT or (seed % 2 == 0 and _is_about(seed, MUTATIONS))
 
 
 def has_slow_appends(seed: int) -> bool:

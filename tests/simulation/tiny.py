@@ -1,8 +1,11 @@
 """Parts so small that a thousand histories fit into a minute, and real enough to be lost.
 
 A part is one object, or a range of one that it shares: JSON, a list of rows. A row is a number, never given twice, and
-the versions of the updates that it has seen. A merge is concatenation; a mutation appends its version to each row, or
-takes rows away: `UPDATE`, or `DELETE <k> <r>`, which deletes the rows whose number is r modulo k.
+the versions of the updates that it has seen. A merge is concatenation; a mutation appends its version to rows, or takes
+rows away: `UPDATE` (all rows), `UPDATE <k> <r>` (those whose number is r modulo k), or `DELETE <k> <r>`.
+
+In a table whose engine collapses rows, a merge keeps of each key only the row with the highest rank, and so does a read
+(FINAL): key and rank of a row follow from its number (`collapsed`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.types import parse_type
 from mergelake.format.hashes import file_hash
+from mergelake.log.state import PendingMutation
 from mergelake.store.protocol import Store
 
 Row: TypeAlias = tuple[int, tuple[int, ...]]
@@ -28,6 +32,8 @@ Bodies: TypeAlias = dict[tuple[str, int], Rows]
 
 DIRECTORY = "t"
 PARTITIONS = ("a", "b")
+KEYS = 4
+"""How many keys the rows of a table that collapses have, in each partition."""
 SCHEMA = TableSchema((Column(0, "k", parse_type("Int64")),), order_by=("k",), primary_key=("k",))
 
 
@@ -42,10 +48,33 @@ def decode(data: bytes) -> Rows:
 def changed(rows: Iterable[Row], version: int, commands: str) -> Rows:
     """Rows after one mutation."""
     verb, *numbers = commands.split()
+    k, r = map(int, numbers or ("1", "0"))
     if verb == "UPDATE":
-        return tuple((row, (*seen, version)) for row, seen in rows)
-    k, r = map(int, numbers)
+        return tuple((row, (*seen, version) if row % k == r else seen) for row, seen in rows)
     return tuple((row, seen) for row, seen in rows if row % k != r)
+
+
+def drops_rows(commands: str) -> bool:
+    """Whether a mutation takes rows away."""
+    return commands.startswith("DELETE")
+
+
+def mutated(rows: Rows, lacks: Iterable[PendingMutation]) -> Rows:
+    """Rows after the mutations that they lack."""
+    for mutation in lacks:
+        rows = changed(rows, mutation.version, mutation.commands)
+    return rows
+
+
+def collapsed(rows: Rows, engine: str) -> Rows:
+    """What an engine leaves of rows that meet in a merge: of each key the row of the highest rank, or the last one."""
+    if engine == "MergeTree":
+        return rows
+    best: dict[int, tuple[int, int]] = {}
+    for at, (number, _) in enumerate(rows):
+        key = number % KEYS
+        best[key] = max(best.get(key, (-1, -1)), (number * 5 // KEYS % 3, at))
+    return tuple(row for at, row in enumerate(rows) if best[row[0] % KEYS][1] == at)
 
 
 def manifest_of(

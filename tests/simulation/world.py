@@ -14,7 +14,7 @@ from mergelake.log.encoding import decode_entry
 from mergelake.log.operations import AddParts, DropTable
 from mergelake.log.retention import refers
 from mergelake.log.state import ActivePart, State
-from mergelake.log.volatile import pending
+from mergelake.log.volatile import lacking
 from mergelake.table.handle import TableHandle
 from tests.simulation.actors import Actor, Reader
 from tests.simulation.admins import Admin
@@ -26,9 +26,9 @@ from tests.simulation.network import Network
 from tests.simulation.nodes import Merger
 from tests.simulation.planned import PlannedNode
 from tests.simulation.rest import left_over
-from tests.simulation.stages import NAP_MAX, Stage, stages_of
+from tests.simulation.stages import NAP_MAX, Stage, has_collapsing_engine, stages_of
 from tests.simulation.table import Table
-from tests.simulation.tiny import DIRECTORY, SCHEMA, Bodies, Rows, changed
+from tests.simulation.tiny import DIRECTORY, SCHEMA, Bodies, Rows, collapsed, mutated
 from tests.simulation.weather import Weather
 
 Theme: TypeAlias = tuple[type[Actor], ...]
@@ -210,7 +210,9 @@ class World:
     def _create(self, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         """The table, made by a process that meets no faults: it is not scheduled."""
         process = Process(self.kernel, "creator", lambda _: None, Machine("creator", 0.0))
-        self.schema = SCHEMA.with_settings(
+        collapses = has_collapsing_engine(self.kernel.seed)
+        schema = replace(SCHEMA, engine="ReplacingMergeTree") if collapses else SCHEMA
+        self.schema = schema.with_settings(
             {
                 "checkpoint_interval": str(self.kernel.random.choice([3, 8, 20])),
                 "history_retention_seconds": str(self.kernel.random.choice([0, 600, 7200])),
@@ -301,14 +303,11 @@ class World:
         return tuple((self.rows - at, ()) for at in range(count))
 
     def seen(self, state: State, parts: Sequence[ActivePart], held: Sequence[Rows]) -> Rows:
-        """What a reader makes of the rows of parts: with the mutations that these lack."""
-        commands = {m.version: m.commands for m in state.mutations}
+        """What a reader makes of the parts of a partition: with the mutations that these lack, and FINAL."""
         out: list = []
         for part, rows in zip(parts, held, strict=True):
-            for version in pending(state.mutations, part.info):
-                rows = changed(rows, version, commands[version])
-            out += rows
-        return tuple(out)
+            out += mutated(rows, lacking(state.mutations, part.info))
+        return collapsed(tuple(out), state.schemas[state.schema_version].engine)
 
     def finish(self) -> None:
         """What must be true at any end."""

@@ -140,7 +140,10 @@ class Retired(Collection["RetiredPart"]):
         return self.find((part_id,)).get(part_id)
 
     def find(self, part_ids: Collection[str], base_version: int = 0) -> dict[str, RetiredPart]:
-        """The parts with these ids, if these were begun (`PartManifest.base_version`) at `base_version` or later."""
+        """The parts with these ids, if these were begun (`PartManifest.base_version`) at `base_version` or later.
+
+        Of a part that had several names the last one.
+        """
         runs = [run for run in self.runs if run.facts.last > base_version]
         return {part.id: part for run in runs for part in run.find(part_ids)}
 
@@ -204,10 +207,10 @@ class Retired(Collection["RetiredPart"]):
     def since(self, older: Retired) -> tuple[list[RetiredPart], list[RetiredPart]]:
         """The parts gained since `older`, and those lost: only the runs that differ are read."""
         own_names, older_names = set(map(_name, self.runs)), set(map(_name, older.runs))
-        own_parts = {part.id: part for run in self.runs if _name(run) not in older_names for part in run.parts()}
-        older_parts = {part.id: part for run in older.runs if _name(run) not in own_names for part in run.parts()}
-        return [p for p in own_parts.values() if p.id not in older_parts], [
-            p for p in older_parts.values() if p.id not in own_parts
+        own_parts = {_key(part): part for run in self.runs if _name(run) not in older_names for part in run.parts()}
+        older_parts = {_key(part): part for run in older.runs if _name(run) not in own_names for part in run.parts()}
+        return [part for key, part in own_parts.items() if key not in older_parts], [
+            part for key, part in older_parts.items() if key not in own_parts
         ]
 
     @property
@@ -251,7 +254,7 @@ class Retired(Collection["RetiredPart"]):
 
     def __contains__(self, part: object) -> bool:
         part_id = getattr(part, "id", None)
-        return isinstance(part_id, str) and self.get(part_id) == part
+        return isinstance(part_id, str) and any(part == found for run in self.runs for found in run.find((part_id,)))
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Retired):
@@ -300,6 +303,11 @@ def spilled(runs: Sequence[Run], parts_max: int) -> list[Run | list[RetiredPart]
 
 def _name(run: Run) -> object:
     return run.name or id(run)
+
+
+def _key(part: RetiredPart) -> tuple[str, int, int]:
+    """A part retires under each name that it had: more than once if mutations marked it."""
+    return part.id, part.added, part.retired
 
 
 def _hash(part: RetiredPart) -> int:

@@ -106,8 +106,8 @@ def plan_merge(
         for part in parts
     )
     task = MergeTask(directory, schema, sources, merged_name(infos), kind, base_version)
-    applied = task.mutations
-    return replace(task, result=replace(task.result, mutation=applied[-1])) if applied else task
+    last = max((task.result.mutation, *task.mutations))
+    return replace(task, result=replace(task.result, mutation=last))
 
 
 def check_engine(schema: TableSchema) -> None:

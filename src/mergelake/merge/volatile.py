@@ -49,12 +49,6 @@ def fits_disk(limit: int, sizes: Sequence[int]) -> bool:
     return sum(sizes) <= limit and max(sizes) * 2 < limit
 
 
-def is_overtaken(state: State, part: VolatilePart) -> bool:
-    """Whether a mutation that deletes rows came after a volatile part that collapses rows, and has to come first."""
-    deleting = [m for m in state.mutations if m.drops_rows]
-    return bool(deleting) and state.schema.engine != "MergeTree" and bool(pending(deleting, part.info))
-
-
 def build_task(directory: str, state: State, part: VolatilePart, local: Mapping[str, LocalPart]) -> MergeTask:
     """The merge that builds the bytes of a Live volatile part, from parts on this node's disk as far as possible.
 
@@ -90,7 +84,10 @@ def _tiles(
                 yield MergeSource(waiting[0].info, local[waiting[0].id].manifest, local=True)
             continue
         cached = kept.get(part.info)
-        yield MergeSource(part.info, cached or part.manifest, local=cached is not None)
+        if cached is not None and same_content(cached, part.manifest):  # not so if a mutation was killed meanwhile
+            yield MergeSource(part.info, cached, local=True)
+        else:
+            yield MergeSource(part.info, part.manifest)
 
 
 def same_content(one: PartManifest, other: PartManifest) -> bool:

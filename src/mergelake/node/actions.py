@@ -171,6 +171,13 @@ class Renew:
 
 
 @dataclass(frozen=True, slots=True)
+class EndMutations:
+    """Commit that mutations are finished which no part lacks: the last that did were dropped, or there are none."""
+
+    table_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Discard:
     """Delete bytes from the node's disk."""
 
@@ -182,6 +189,6 @@ class Discard:
 
 LongWork: TypeAlias = Merge | Mutate | Build | Upload
 """Work that takes time, one slot each."""
-ShortWork: TypeAlias = Propose | Adopt | PublishVolatile | Abandon | Renew | Discard
+ShortWork: TypeAlias = Propose | Adopt | PublishVolatile | Abandon | Renew | EndMutations | Discard
 """A commit, or a few deletions on the disk."""
 Action: TypeAlias = LongWork | ShortWork

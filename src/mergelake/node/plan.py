@@ -24,7 +24,7 @@ from mergelake.core.settings import TableSettings
 from mergelake.log.state import ActivePart, State, VolatilePart
 from mergelake.log.volatile import dependents, inside, outermost
 from mergelake.merge.select import merge_bytes_limit
-from mergelake.merge.volatile import choose_uploads, fits_disk, is_overtaken, same_content, volatile_allowed
+from mergelake.merge.volatile import choose_uploads, fits_disk, same_content, volatile_allowed
 from mergelake.mutate.plan import batches, due_parts
 from mergelake.node.actions import (
     Abandon,
@@ -32,6 +32,7 @@ from mergelake.node.actions import (
     Adopt,
     Build,
     Discard,
+    EndMutations,
     Merge,
     Mutate,
     NodeView,
@@ -44,7 +45,7 @@ from mergelake.node.actions import (
 )
 from mergelake.node.candidates import Candidates, Memory
 from mergelake.node.room import Cached, DiskRoom, build_size
-from mergelake.table.mutations import open_mutations
+from mergelake.table.mutations import finished_by, open_mutations
 
 
 def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory] | None = None) -> list[Action]:
@@ -110,13 +111,12 @@ def _housekeeping(node: NodeView, table: TableView, kept: _Kept) -> Iterator[Sho
     failed = tuple(part.id for part in own if part.id in table.failed)
     if failed:
         yield Abandon(table.table_id, failed, "it cannot be built")
-    overtaken = tuple(part.id for part in own if part.id not in failed and is_overtaken(table.state, part))
-    if overtaken:
-        yield Abandon(table.table_id, overtaken, "a mutation that deletes rows comes before it")
     if node.draining:
         unbuildable = tuple(p.id for p in _absent(table) if p.owner == node.name and p.id not in table.failed)
         if unbuildable:
             yield Abandon(table.table_id, unbuildable, "its owner leaves")
+    if node.mutates and not node.draining and _are_over(table.state):
+        yield EndMutations(table.table_id)
     for volatile_id in sorted(table.uploaded):
         yield PublishVolatile(table.table_id, volatile_id)
     listens = None if node.draining else table.listens
@@ -188,6 +188,11 @@ def _kept(table: TableView) -> _Kept:
             if published is not None:
                 kept.different.append(local.id)
     return kept
+
+
+def _are_over(state: State) -> bool:
+    """Whether no part lacks any mutation, and the log does not say so yet of all."""
+    return bool(open_mutations(state)) and next(due_parts(state), None) is None and bool(finished_by(state, {}))
 
 
 def _mutations(node: NodeView, table: TableView) -> list[Mutate]:

@@ -34,7 +34,7 @@ from mergelake.log.volatile import dependents, leaves, pending
 from mergelake.merge.commit import commit_merge
 from mergelake.merge.plan import MergeTask, plan_merge
 from mergelake.merge.volatile import LocalPart, build_task
-from mergelake.mutate.commit import run_tasks
+from mergelake.mutate.commit import note_finished, run_tasks
 from mergelake.mutate.plan import mutation_task
 from mergelake.node.actions import (
     Abandon,
@@ -42,6 +42,7 @@ from mergelake.node.actions import (
     Adopt,
     Build,
     Discard,
+    EndMutations,
     Merge,
     Mutate,
     Propose,
@@ -261,6 +262,8 @@ class TableWorker:
                 self._cancel(action)
             case Renew():
                 self._commit_alive([])
+            case EndMutations():
+                note_finished(self.handle)
             case Discard():
                 self._discard(action)
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.mutate.submit import submit
+from mergelake.lake.mutating import submit_commands
 from mergelake.views.commands import Delete, Update
 
 ROWS = 120_000
@@ -65,7 +65,7 @@ def test_an_update_writes_the_bytes_of_its_column(table):
 def test_a_mutation_that_matches_nothing_writes_no_data(table):
     table.apply_mutations()
     objects = {meta.key for meta in table.handle.store.list(table.handle.directory)}
-    submit(table.handle, [Delete("c8 = 5")])
+    submit_commands(table, [Delete("c8 = 5")])
     table.delete(where="k > 1000000000")
     table.apply_mutations()
     new = {meta.key for meta in table.handle.store.list(table.handle.directory)} - objects
@@ -77,7 +77,7 @@ def test_a_mutation_that_matches_nothing_writes_no_data(table):
 def test_keys_exclude_what_need_not_be_read(table):
     table.apply_mutations()
     part = next(iter(table.handle.log.state.parts())).manifest
-    submit(table.handle, [Delete("k = 100000000")])
+    submit_commands(table, [Delete("k = 100000000")])
     assert spent(table, table.apply_mutations)[1] < 20_000  # no data, not even of the key
     table.delete(where="k = 77777")
     written, read, _ = spent(table, table.apply_mutations)
@@ -113,7 +113,7 @@ def test_a_merge_with_pending_mutations_costs_no_more_than_the_merge(engine):
     alone = wide_table(engine, inserts=2)
     written, read, _ = spent(alone, lambda: alone.optimize(final=True))
     mutated = wide_table(engine, inserts=2)
-    submit(mutated.handle, [Update((("c5", "c5 + 1"), ("c6", "0")), "c5 % 10 = 0")])
+    submit_commands(mutated, [Update((("c5", "c5 + 1"), ("c6", "0")), "c5 % 10 = 0")])
     mutated.delete(where="c7 % 100 = 0")
     both_written, both_read, _ = spent(mutated, lambda: mutated.optimize(final=True))
     assert both_written <= 1.1 * written

@@ -171,7 +171,7 @@ class AttachedSets:
             self._users[table.name] += 1
             self._used_s[table.name] = self._clock.monotonic_s()
             served = served or bool(table.served)
-            names = (part.name for part in table.parts.parts if part.manifest.id in layer.without)
+            names = (part.name for part_id, part in table.parts.by_id.items() if part_id in layer.without)
             tables.append((table.name, tuple(names)))
         return Reading(tuple(tables), wanted.only(chosen.rest) if chosen.rest else None, served)
 
@@ -181,7 +181,7 @@ class AttachedSets:
         chosen = cover(wanted.ids, [each.parts.ids for each in held])
         if not chosen.layers or len(chosen.rest) > max(REST_MAX, len(wanted.parts) // 2):
             return None
-        rest = sum(part.manifest.rows for part in wanted.parts if part.manifest.id in chosen.rest)
+        rest = sum(wanted.by_id[part_id].manifest.rows for part_id in chosen.rest)
         return None if rest > wanted.rows // 2 else (held, chosen)
 
     def _keep_up(self, wanted: PartSet, chosen: LayerCover) -> None:
