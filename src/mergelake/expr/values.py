@@ -119,6 +119,8 @@ def data_from_arrow(array: pa.Array, plain: t.DataType) -> Data:
             return _fixed(array, 16).view(UUID_DATA if isinstance(plain, t.UUID) else _IPV6).ravel()
         case t.String() | t.FixedString() | t.Array() | t.Map() | t.Tuple() | t.Nothing():
             return array
+        case t.Variant() | t.Dynamic() | t.Json() | t.AggregateFunction():  # as they are: no function takes them
+            return array
         case t.Int(bits) if bits > 64:
             return _wide_ints(array, bits, plain.signed)
         case t.Decimal() if plain.bits > 64:
@@ -143,7 +145,7 @@ def to_arrow(vec: Vec, data_type: t.DataType, rows: int) -> pa.Array:
 
 
 def _distinct(codes: npt.NDArray[np.int32], values: pa.Array) -> pa.DictionaryArray:
-    """A dictionary array whose dictionary has no value twice, as ClickHouse demands: functions may make values equal."""
+    """A dictionary array whose dictionary has no value twice, as ClickHouse demands: functions make values equal."""
     encoded = values.dictionary_encode("encode")
     if len(encoded.dictionary) < len(values):
         codes, values = encoded.indices.to_numpy()[codes], encoded.dictionary
