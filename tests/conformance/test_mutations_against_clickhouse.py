@@ -1,4 +1,4 @@
-"""Random tables, updates and deletes: SELECTs by scans and by ClickHouse itself, against a table that it has mutated."""
+"""Random tables, updates, deletes: SELECTs by scans and by ClickHouse itself, against a table that it has mutated."""
 
 from __future__ import annotations
 

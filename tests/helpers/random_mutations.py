@@ -43,12 +43,12 @@ CONDITIONS: dict[str, list[str]] = {
     "u": ["u > 200", "u = 250", "u"],
     "w": ["w % 2 = 0"],
     "f": ["f > 50", "f < 0"],
-    "s": ["s = 'ant'", "s LIKE '%!'", "s = ''", "length(s) > 2", "s IN ('a', 'dö')"],
+    "s": ["s = 'ant'", "s LIKE '%!'", "s.size = 3", "s = ''", "length(s) > 2", "s IN ('a', 'dö')"],
     "c": ["c = 'error'", "c IN ('info', 'fatal')", "c != ''", "c LIKE '%a%'"],
-    "n": ["n > 10", "n IS NULL", "n", "n = 5", "n != 3"],
+    "n": ["n > 10", "n IS NULL", "n", "n = 5", "n != 3", "n.null"],
     "o": ["o = 'x'", "o IS NOT NULL", "o != 'z'"],
     "q": ["q = '3'", "q IS NULL"],
-    "a": ["has(a, 1)", "empty(a)", "length(a) > 1"],
+    "a": ["has(a, 1)", "empty(a)", "a.size0 = 3", "length(a) > 1"],
     "x": ["has(x, '1')", "notEmpty(x)"],
     "t": ["t.1 > 3", "t.l = 1", "t.m = '2'"],
     "m": ["m['a'] > 2", "mapContains(m, 'b')"],
@@ -70,8 +70,8 @@ THROWING = {
 }
 """Values that fail for some rows."""
 SUBCOLUMNS = {
-    "n": ["n.null"], "q": ["q.null"], "a": ["a.size0"], "t": ["t.l", "t.m", "t.1"], "m": ["m.keys", "m.values", "m.size0"],
-    "s": ["s.size"], "z": ["z.a.:Int64", "z.b.c.:String"],
+    "n": ["n.null"], "q": ["q.null"], "a": ["a.size0"], "t": ["t.l", "t.m", "t.1"], "s": ["s.size"],
+    "m": ["m.keys", "m.values", "m.size0"], "z": ["z.a.:Int64", "z.b.c.:String"],
 }  # fmt: skip
 INDEXES = {
     "i": "minmax", "u": "set(10)", "s": "bloom_filter", "c": "set(0)", "n": "minmax", "f": "minmax", "d": "minmax",
@@ -192,7 +192,7 @@ class RandomTable:
             names.discard("x")
         return names <= set(self.columns)
 
-    # -- SELECTs ---------------------------------------------------------------------------------------------------------
+    # -- SELECTs -------------------------------------------------------------------------------
 
     def select(self, other: RandomTable | None = None) -> str:
         """A SELECT whose rows and order are determined by the rows of the table."""
@@ -213,6 +213,9 @@ class RandomTable:
             else ""
         )
         return f"{self.name}{final}{sample}"
+
+    def _from(self) -> str:
+        return f"{self._source()} {self._where()}"
 
     def _where(self) -> str:
         rng = self.rng
@@ -235,20 +238,20 @@ class RandomTable:
         return list(dict.fromkeys(self.value() for _ in range(self.rng.randrange(least, most))))
 
     def _star(self) -> str:
-        return f"SELECT * FROM {self._source()} {self._where()} ORDER BY r"
+        return f"SELECT * FROM {self._from()} ORDER BY r"
 
     def _plain(self) -> str:
-        return f"SELECT r, {', '.join(self._values())} FROM {self._source()} {self._where()} ORDER BY r"
+        return f"SELECT r, {', '.join(self._values())} FROM {self._from()} ORDER BY r"
 
     def _grouped(self) -> str:
         value, inner = self.value(), self.value()
         aggregates = self.rng.sample(
             ["count()", "uniqExact(r)", f"min({inner})", f"max({inner})", "sum(r)", "sum(k)"], 2
         )
-        return f"SELECT {value} AS g, {', '.join(aggregates)} FROM {self._source()} {self._where()} GROUP BY g ORDER BY ALL"
+        return f"SELECT {value} AS g, {', '.join(aggregates)} FROM {self._from()} GROUP BY g ORDER BY ALL"
 
     def _counted(self) -> str:
-        return f"SELECT count() FROM {self._source()} {self._where()}"
+        return f"SELECT count() FROM {self._from()}"
 
     def _ends(self) -> str:
         some = self.rng.sample(["count()", "min(k)", "max(k)", "min(p)", "max(p)", "count(k)", "any(1)"], 3)
@@ -256,30 +259,28 @@ class RandomTable:
         return f"SELECT {', '.join(some)} FROM {self._source()} {where}"
 
     def _limited(self) -> str:
-        return f"SELECT r, {', '.join(self._values())} FROM {self._source()} {self._where()} ORDER BY r LIMIT {self.rng.randrange(1, 20)}"
+        return f"{self._plain()} LIMIT {self.rng.randrange(1, 20)}"
 
     def _lazily(self) -> str:
         by = self.rng.choice([c for c in self.columns if c not in ("t", "m", "a", "x", "z")])
         up = self.rng.choice(["", " DESC"])
-        return f"SELECT * FROM {self._source()} {self._where()} ORDER BY {by}{up}, r LIMIT {self.rng.randrange(1, 9)}"
+        return f"SELECT * FROM {self._from()} ORDER BY {by}{up}, r LIMIT {self.rng.randrange(1, 9)}"
 
     def _limit_by(self) -> str:
-        return f"SELECT {self.value()} AS g, r FROM {self._source()} {self._where()} ORDER BY r LIMIT 1 BY g"
+        return f"SELECT {self.value()} AS g, r FROM {self._from()} ORDER BY r LIMIT 1 BY g"
 
     def _window(self) -> str:
         value = self.value()
-        return (
-            f"SELECT r, sum(k) OVER (PARTITION BY {value} ORDER BY r) FROM {self._source()} {self._where()} ORDER BY r"
-        )
+        return f"SELECT r, sum(k) OVER (PARTITION BY {value} ORDER BY r) FROM {self._from()} ORDER BY r"
 
     def _distinct(self) -> str:
-        return f"SELECT DISTINCT {', '.join(self._values())} FROM {self._source()} {self._where()} ORDER BY ALL"
+        return f"SELECT DISTINCT {', '.join(self._values())} FROM {self._from()} ORDER BY ALL"
 
     def _in_order(self) -> str:
-        return f"SELECT k FROM {self._source()} {self._where()} ORDER BY k LIMIT {self.rng.randrange(1, 50)}"
+        return f"SELECT k FROM {self._from()} ORDER BY k LIMIT {self.rng.randrange(1, 50)}"
 
     def _reversed(self) -> str:
-        return f"SELECT k, count() FROM {self._source()} {self._where()} GROUP BY k ORDER BY k DESC LIMIT 10"
+        return f"SELECT k, count() FROM {self._from()} GROUP BY k ORDER BY k DESC LIMIT 10"
 
     def _joined(self, other: RandomTable) -> str:
         mine, theirs = self.rng.choice(["i", "s", "k"]), self.rng.choice(["i", "s", "k"])
@@ -287,8 +288,8 @@ class RandomTable:
         if ({mine, theirs} & {"s"}) and mine != theirs:
             mine = theirs = "s"
         return (
-            f"SELECT count(), sum(l.r), max(l.s) FROM {self.name} AS l {kind} JOIN {other.name} AS o ON l.{mine} = o.{theirs} "
-            f"WHERE l.k < 30"
+            f"SELECT count(), sum(l.r), max(l.s) FROM {self.name} AS l {kind} JOIN {other.name} AS o "
+            f"ON l.{mine} = o.{theirs} WHERE l.k < 30"
         )
 
     def _within(self, other: RandomTable) -> str:

@@ -119,6 +119,8 @@ def data_from_arrow(array: pa.Array, plain: t.DataType) -> Data:
             return _fixed(array, 16).view(UUID_DATA if isinstance(plain, t.UUID) else _IPV6).ravel()
         case t.String() | t.FixedString() | t.Array() | t.Map() | t.Tuple() | t.Nothing():
             return array
+        case t.Variant() | t.Dynamic() | t.Json() | t.AggregateFunction():  # as they are: no function takes them
+            return array
         case t.Int(bits) if bits > 64:
             return _wide_ints(array, bits, plain.signed)
         case t.Decimal() if plain.bits > 64:

@@ -162,6 +162,9 @@ def _check_assignments(command: Update, schema: TableSchema) -> None:
             hint = "It follows from the columns of its expression"
             raise error("CANNOT_UPDATE_COLUMN", f"Cannot UPDATE materialized column {name}", hint)
         _check_nested(name, schema)
+        if schema.has(name) and t.holds(schema.column(name).type, t.Variant, t.Dynamic, t.Json, t.AggregateFunction):
+            message = f"UPDATE of the column {name} of type {schema.column(name).type} is not supported"
+            raise error("NOT_IMPLEMENTED", message, "DELETE the rows, and INSERT them anew")
 
 
 def _check_nested(name: str, schema: TableSchema) -> None:

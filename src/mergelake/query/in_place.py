@@ -12,7 +12,7 @@ import pyarrow as pa
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.progress import Progress
 from mergelake.query.answer import answer_of, clickhouse_input
-from mergelake.query.attach.attached import DAMAGE
+from mergelake.query.attach.attached import DAMAGE, scan_differs
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.embedded import progress
@@ -29,8 +29,6 @@ READS_FILES = {
     "merge_tree_min_bytes_per_task_for_remote_reading": "16777216",
 }
 """Settings for attached tables over local files: ClickHouse treats every object disk as remote and prefetches."""
-_OTHER = ("LIMIT_EXCEEDED", "MEMORY_", "QUERY_", "SET_SIZE_", "TIMEOUT_", "TOO_", "UNKNOWN_")
-"""Prefixes of errors that no row causes."""
 
 
 def in_place_because(context: Context, why: str) -> str:
@@ -89,7 +87,9 @@ def run_in_place(
                 text = prepared.text(context.now_ms, layers)
                 answer = answer_of(prepared, text, tables, replace(context, settings=marked))
         except MergelakeError as failure:
-            if failure.name.lower() in DAMAGE or _may_scan(failure, prepared, layers):
+            viewed = any(each.view is not None for each in layers.values())
+            scannable = not any(prepared.must(slot) for slot in prepared.rewritten.slots)
+            if scan_differs(failure, viewed=viewed and scannable):
                 raise NotAttachedError(str(failure)) from failure
             raise in_words(_named(failure, prepared, layers), prepared.parsed, prepared.sources) from None
         if answer.open is not None:
@@ -104,17 +104,6 @@ def run_in_place(
         rows, size = answer.read()
         context.on_progress(Progress("read", rows, rows, size))
     return QueryResult(answer.rows, answer.types, stats, totals=answer.totals, rows=answer.count)
-
-
-def _may_scan(failure: MergelakeError, prepared: Prepared, layers: Mapping[str, Layers]) -> bool:
-    """Whether a scan may give an answer in place of an error, or another error.
-
-    ClickHouse may evaluate conditions of the statement for rows that a pending mutation deletes, and commands that fail
-    for some rows before it drops these for other reasons.
-    """
-    if all(each.view is None for each in layers.values()) or failure.name.startswith(_OTHER):
-        return False
-    return not any(prepared.must(slot) for slot in prepared.rewritten.slots)
 
 
 def _scanned_or(

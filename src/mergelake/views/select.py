@@ -32,6 +32,9 @@ DATA_VERSION, PARTITION_ID = "_part_data_version", "_partition_id"
 """ClickHouse's virtual columns: the last mutation that a part has, or its first block; the id of its partition."""
 NODES_MAX = 5_000
 """Maximum nodes of an expression of several levels: ClickHouse puts them into one another, at 5 us a node."""
+_NODES_IN_ALL = 20_000
+"""Maximum nodes of all commands: ClickHouse parses them for each statement, and takes 50,000."""
+_TEXTS_KEPT = 64
 _BRANCHES = "multiIf"
 
 
@@ -68,6 +71,7 @@ class View:
     """Types of the table's columns."""
     versions: tuple[int, ...]
     """Versions of the mutations."""
+    _texts: dict[tuple[tuple[str, ...], SourceText], str] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def alias(self) -> str:
@@ -81,6 +85,15 @@ class View:
         """A SELECT with these columns. Raises NOT_IMPLEMENTED if the expressions would be too long."""
         if not self.steps:
             return _plain(columns, source)
+        key = tuple(columns), source
+        text = self._texts.get(key)
+        if text is None:
+            if len(self._texts) >= _TEXTS_KEPT:
+                self._texts.clear()
+            text = self._texts[key] = self._select(columns, source)
+        return text
+
+    def _select(self, columns: Sequence[str], source: SourceText) -> str:
         needed, before = self._needed(columns, deletes=not source.final)
         levels, alias = [_Level(self.types)], self.alias
         for step, live in zip(needed, before, strict=True):
@@ -157,6 +170,8 @@ def view_of(mutations: Iterable[PendingMutation], schema: TableSchema, newest: i
     for name in used & {DATA_VERSION, PARTITION_ID}:
         if schema.has(name):
             raise error("NOT_IMPLEMENTED", f"The table has a column {name}, which its pending mutations need")
+    if sum(1 for step in steps for node in (step.where, *step.sets.values()) for _ in walk(node)) > _NODES_IN_ALL:
+        raise error("NOT_IMPLEMENTED", f"Pending mutations of more than {_NODES_IN_ALL} nodes are not supported")
     return View(tuple(steps), schema.types, tuple(versions))
 
 

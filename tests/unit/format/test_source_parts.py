@@ -56,7 +56,9 @@ def test_other_bytes_are_errors(data: bytes) -> None:
         decode_source_parts(data)
 
 
-@pytest.mark.parametrize(("name", "versions"), [("all_1_1", (1, 1)), ("ü", (1, 1)), ("", (1, 1)), ("all_1_1_0", (2, 1))])
+@pytest.mark.parametrize(
+    ("name", "versions"), [("all_1_1", (1, 1)), ("ü", (1, 1)), ("", (1, 1)), ("all_1_1_0", (2, 1))]
+)
 def test_a_source_part_has_a_name_and_versions(name: str, versions: tuple[int, int]) -> None:
     with pytest.raises(CorruptDataError):
         decode_source_parts(_file(b"\0", {name: versions}))

@@ -157,4 +157,5 @@ class _Tasks:
         shares = task.shares(parts.parts, scan.items, task.TASKS_A_CORE * self._run_tasks.at_once())
         if finals:
             shares = [task.Share(final.parts, (), final.condition) for final in finals]
-        return task.AttachedTask(shared.spec, parts.directory, parts.schema, over(form), scanned), list(shares)
+        viewed = shared.view is not None
+        return task.AttachedTask(shared.spec, parts.directory, parts.schema, over(form), scanned, viewed), list(shares)
