@@ -235,7 +235,9 @@ def test_the_size_of_results_is_limited(db: ml.Database) -> None:
     with pytest.raises(MergelakeError, match="LIMIT_EXCEEDED"):
         db.sql("DELETE FROM t WHERE k IN (SELECT 1)", settings={"mutations_max_literal_size_to_replace": 5})
     with pytest.raises(MergelakeError, match="LIMIT_EXCEEDED"):
-        db.sql("DELETE FROM t WHERE k = (SELECT 1) AND s != (SELECT groupArray(repeat('x', 1000000)) FROM numbers(2))[1]")
+        db.sql(
+            "DELETE FROM t WHERE k = (SELECT 1) AND s != (SELECT groupArray(repeat('x', 1000000)) FROM numbers(2))[1]"
+        )
     db.sql("DELETE FROM t WHERE k IN (SELECT number FROM numbers(5000))")
     assert db.sql("SELECT count() FROM t").scalar() == 0
 
