@@ -342,7 +342,9 @@ class KeyConditionEvaluator:
             if span.low is None or span.high is None:
                 return np.zeros(count, dtype=bool), True
             low, high = np.broadcast_to(span.low, count), np.broadcast_to(span.high, count)
-            if not sound and source.missing is not None:
+            # Beyond an end that is NULL any value may lie, also one for which `plus` wraps around.
+            unknown = step.monotonic == "checked" and is_nullable(chain[i - 1].type if i else self._keys.types[column])
+            if (unknown or not sound) and source.missing is not None:
                 monotonic &= ~source.missing[low] & ~source.missing[high]
             if everywhere:
                 continue
