@@ -15,6 +15,8 @@ from mergelake.core.types import parse_type
 from mergelake.log.state import PendingMutation
 from mergelake.views.bound import Steps, bind_command, bind_steps
 from mergelake.views.commands import parse_commands
+from tests.helpers.random_mixed import mixed_array, random_mixed_type
+from tests.helpers.random_types import random_type
 
 COLUMNS = {
     "k": "UInt32", "a": "Int32", "b": "Int32", "n": "Nullable(Int32)", "s": "String", "u": "UInt8",
@@ -269,3 +271,32 @@ def test_what_cannot_be_bound_is_refused(command: str, name: str) -> None:
 def test_conditions_may_be_null_and_read_alias_columns(where: str) -> None:
     (step,) = bind_command(parse_commands(f"DELETE WHERE {where}")[0], SCHEMA)
     assert step.deletes
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_columns_of_random_types_are_assigned_to_each_other(seed: int) -> None:
+    rng = np.random.default_rng([7, seed])
+    draw = random_mixed_type if seed % 4 == 0 else random_type
+    kind = parse_type(draw(rng, int(rng.integers(1, 4))))
+    schema = TableSchema(
+        (Column(0, "k", parse_type("UInt8")), Column(1, "a", kind), Column(2, "b", kind)), order_by=("k",)
+    )
+    rows = int(rng.choice([1, 5, 40]))
+    given = {
+        "k": pa.array(rng.integers(0, 4, rows, np.uint8)),
+        **{n: mixed_array(rng, kind, rows) for n in ("a", "b")},
+    }
+    text = "UPDATE a = b, b = a WHERE k = 1, DELETE WHERE k = 2, UPDATE a = b WHERE k = 3"
+    steps = bind_steps([PendingMutation("1", 5, text, None, 0, 0, 0)], schema, "all")
+    assert steps is not None
+    found, mask = steps.apply(given, rows, ["a", "b"])
+    k, a, b = (given[name].to_pylist() for name in ("k", "a", "b"))
+    stay = [i for i in range(rows) if k[i] != 2]
+    assert stay == (list(range(rows)) if mask is None else np.flatnonzero(mask).tolist())
+    for name, expected in (
+        ("a", [b[i] if k[i] in (1, 3) else a[i] for i in stay]),
+        ("b", [a[i] if k[i] == 1 else b[i] for i in stay]),
+    ):
+        found[name].validate(full=True)
+        assert found[name].type == storage_type(kind)
+        assert repr(found[name].to_pylist()) == repr(expected)
