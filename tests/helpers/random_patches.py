@@ -30,7 +30,7 @@ COLUMNS: dict[str, tuple[str, Callable[[str], str]]] = {
     "z": ("UInt8", lambda h: f"if({h} % 20 = 0, 1, 0)"),
 }
 """Types of the columns, and an expression of type UInt64 -> a value of the column."""
-ROWS_MAX = 400
+ROWS_MAX = 200
 
 
 class History:
@@ -47,6 +47,8 @@ class History:
         self.values = self.columns[2:]
         self.background = draw.random() < 0.4
         self.statements: list[str] = []
+        self.ended = False
+        """Whether a mutation of ClickHouse failed, and so all later ones."""
         self.next_key = 0
         self.late = draw.random() < 0.2
         self._create()
@@ -60,6 +62,7 @@ class History:
             f"min_bytes_for_wide_part = {draw.choice([0, 10_000_000])}",
             f"ratio_of_defaults_for_sparse_serialization = {draw.choice([0.2, 1.0])}",
             "min_bytes_for_full_part_storage = 0",
+            f"apply_patches_on_merge = {draw.choice([0, 1])}",
             "remove_empty_parts = 0",
             *([] if self.late else [ids]),
         ]
@@ -68,8 +71,8 @@ class History:
         partition = draw.choice(["", "PARTITION BY p", "PARTITION BY (p, p % 2)"])
         self._run(f"DROP TABLE IF EXISTS {TABLE}")
         self._run(
-            f"CREATE TABLE {TABLE} ({columns}) ENGINE = MergeTree {partition} ORDER BY {order} "
-            f"SETTINGS {', '.join(settings)}"
+            f"CREATE TABLE {TABLE} ({columns}) ENGINE = {draw.choice(['MergeTree', 'ReplacingMergeTree'])} "
+            f"{partition} ORDER BY {order} SETTINGS {', '.join(settings)}"
         )
         if not self.background:
             self._run(f"SYSTEM STOP MERGES {TABLE}")
@@ -82,7 +85,13 @@ class History:
 
     def _run(self, sql: str) -> None:
         self.statements.append(sql)
-        self.oracle.query(sql)
+        try:
+            self.oracle.query(sql)
+        except RuntimeError as failure:
+            # APPLY DELETED MASK fails in ClickHouse 26.9 where only a patch part has a mask.
+            if "UNFINISHED" not in str(failure):
+                raise
+            self.ended = True
 
     # -- statements ------------------------------------------------------------------------------
 
@@ -97,6 +106,7 @@ class History:
             (self.mutate, 1),
             (self.merge, 2),
             (self.apply, 1),
+            (self.merge_patches, 1),
         ]
         draw.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]()
 
@@ -130,6 +140,12 @@ class History:
     def apply(self) -> None:
         what = self.random.choice(["PATCHES", "DELETED MASK"])
         self._merging(f"ALTER TABLE {TABLE} APPLY {what} SETTINGS mutations_sync = 2")
+
+    def merge_patches(self) -> None:
+        """Merge patch parts among themselves."""
+        names = [name for name in part_paths(self.oracle, TABLE) if name.startswith("patch-")]
+        if names:
+            self._merging(f"OPTIMIZE TABLE {TABLE} PARTITION ID '{self.random.choice(names).partition('_')[0]}' FINAL")
 
     def _merging(self, sql: str) -> None:
         if self.background:
@@ -171,6 +187,10 @@ class History:
         for part in parts:
             assert list(part.types) == self.columns
             assert part.rows == part.storage().num_rows
+        if parts:
+            part = self.random.choice(parts)
+            small = [row for batch in part.batches(batch_rows=50) for row in batch.to_pylist()]
+            assert small == part.arrow().to_pylist()
         return pa.concat_tables([part.storage() for part in parts])
 
 

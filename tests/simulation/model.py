@@ -30,7 +30,7 @@ from mergelake.log.operations import (
     Mutation,
     Publish,
 )
-from tests.simulation.tiny import Row, Rows, changed, collapsed
+from tests.simulation.tiny import Row, Rows, changed, collapsed, staying
 
 Window: TypeAlias = dict[str, tuple[int, frozenset[str]]]
 
@@ -168,11 +168,12 @@ class Model:
         for version in op.mutations:
             for kept in covered:
                 self._write_down(kept, version)
-        there = tuple(kept.row for kept in covered if kept.row)
         if op.kind != "mutation":
-            there = collapsed(there, self.engine)
-            for kept in covered:
-                kept.row = kept.row if kept.row in there else None
+            left = [kept for kept in covered if kept.row]
+            stay = staying(tuple(kept.row for kept in left if kept.row), self.engine)
+            for at, kept in enumerate(left):
+                kept.row = kept.row if at in stay else None
+        there = tuple(kept.row for kept in covered if kept.row)
         self.touched.add(name)
         rows = self._rows_of_new(op.part)
         assert rows == there, f"part {op.part.id} of blocks {low}-{high} holds {rows}, not {there}"

@@ -68,13 +68,17 @@ def mutated(rows: Rows, lacks: Iterable[PendingMutation]) -> Rows:
 
 def collapsed(rows: Rows, engine: str) -> Rows:
     """What an engine leaves of rows that meet in a merge: of each key the row of the highest rank, or the last one."""
+    return tuple(rows[at] for at in staying(rows, engine))
+
+
+def staying(rows: Rows, engine: str) -> list[int]:
+    """Which of them that are, by place."""
     if engine == "MergeTree":
-        return rows
+        return [*range(len(rows))]
     best: dict[int, tuple[int, int]] = {}
     for at, (number, _) in enumerate(rows):
-        key = number % KEYS
-        best[key] = max(best.get(key, (-1, -1)), (number * 5 // KEYS % 3, at))
-    return tuple(row for at, row in enumerate(rows) if best[row[0] % KEYS][1] == at)
+        best[number % KEYS] = max(best.get(number % KEYS, (-1, -1)), (number * 5 // KEYS % 3, at))
+    return sorted(at for _, at in best.values())
 
 
 def manifest_of(

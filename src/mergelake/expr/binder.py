@@ -38,7 +38,7 @@ class _Binder:
     def bind(self, node: SyntaxNode) -> BoundNode:
         match node:
             case Literal(value, data_type):
-                return BoundLiteral(value, data_type)
+                return BoundLiteral(list(value) if isinstance(value, tuple) else value, data_type)
             case ColumnRef(name):
                 return self._column(name)
             case Call(function, args):

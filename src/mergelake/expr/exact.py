@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,45 +12,54 @@ from mergelake.expr.nodes import Call, Literal, SyntaxNode
 
 
 def exact_tree(value: Any, kind: t.DataType) -> SyntaxNode:
-    """A storage value as a tree of type `kind`, without its LowCardinality: a CAST, or a tuple of them."""
-    plain = t.inner_type(kind)
-    if isinstance(plain, t.Tuple) and value is not None:
-        return Call("tuple", tuple(exact_tree(v, e) for v, e in zip(value, plain.elements, strict=True)))
-    if isinstance(plain, t.Array) and value is not None:
-        return exact_array(value, plain.inner)
-    return _cast(value, t.Nullable(plain) if t.is_nullable(kind) else plain)
+    """A storage value as a CAST to `kind`, without LowCardinality.
+
+    Times are written as of UTC and cast to their zone: in other zones some local times come twice.
+    """
+    kind = _mapped(kind, lambda each: each.inner if isinstance(each, t.LowCardinality) else each)
+    neutral = _mapped(kind, _of_utc)
+    casted = _cast(_shown(value, neutral), neutral)
+    return casted if neutral == kind else _cast(casted, kind)
 
 
-def exact_array(values: Sequence[Any], kind: t.DataType) -> SyntaxNode:
-    """Storage values of type `kind` as an array of that type."""
-    plain = t.inner_type(kind)
-    if values and isinstance(plain, t.Tuple):
-        return Call("array", tuple(exact_tree(value, plain) for value in values))
-    return _cast(list(values), t.Array(t.Nullable(plain) if t.is_nullable(kind) else plain))
-
-
-def _cast(value: Any, kind: t.DataType) -> SyntaxNode:
-    """Times are written as of UTC: in other zones some local times come twice."""
-    neutral = _of_utc(kind)
-    casted = Call("CAST", (_shown(value, neutral), Literal(str(neutral).encode(), t.STRING)))
-    return casted if neutral == kind else Call("CAST", (casted, Literal(str(kind).encode(), t.STRING)))
+def _cast(node: SyntaxNode, kind: t.DataType) -> SyntaxNode:
+    return Call("CAST", (node, Literal(str(kind).encode(), t.STRING)))
 
 
 def _shown(value: Any, kind: t.DataType) -> SyntaxNode:
+    """A value as a literal, from which a cast makes it."""
     plain = t.inner_type(kind)
-    if isinstance(value, list) and isinstance(plain, t.Array):
-        return Call("array", tuple(_shown(item, plain.inner) for item in value))
-    if isinstance(plain, t.Int) and plain.bits > 64 and value is not None:
-        return Literal(str(value).encode(), t.STRING)  # as a number it would be a Float64
-    return unbind(BoundLiteral(value, kind))
+    if value is None:
+        return Literal(None, t.Nullable(t.Nothing()))
+    match plain:
+        case t.Array(inner):
+            return Call("array", tuple(_shown(item, inner) for item in value))
+        case t.Tuple(elements):
+            return Call("tuple", tuple(_shown(item, element) for item, element in zip(value, elements, strict=True)))
+        case t.Map(key, item) if value:
+            pairs = (_shown(part, side) for pair in value for part, side in zip(pair, (key, item), strict=True))
+            return Call("map", tuple(pairs))
+        case t.Map():
+            return Call("array", ())
+        case t.Int(bits) if bits > 64:
+            return Literal(str(value).encode(), t.STRING)  # as a number it would be a Float64
+    return unbind(BoundLiteral(value, plain))
 
 
 def _of_utc(kind: t.DataType) -> t.DataType:
+    return replace(kind, timezone="UTC") if isinstance(kind, t.DateTime | t.DateTime64) and kind.timezone else kind
+
+
+def _mapped(kind: t.DataType, change: Callable[[t.DataType], t.DataType]) -> t.DataType:
+    """A type with `change` applied to itself and to all types within it."""
+    kind = change(kind)
     match kind:
-        case t.DateTime(zone) | t.DateTime64(_, zone) if zone:
-            return replace(kind, timezone="UTC")
         case t.Nullable(inner):
-            return t.Nullable(_of_utc(inner))
+            return t.Nullable(_mapped(inner, change))
         case t.Array(inner):
-            return t.Array(_of_utc(inner))
+            return t.Array(_mapped(inner, change))
+        case t.Tuple(elements):
+            return replace(kind, elements=tuple(_mapped(element, change) for element in elements))
+        case t.Map(key, value):
+            return t.Map(_mapped(key, change), _mapped(value, change))
     return kind

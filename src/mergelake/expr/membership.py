@@ -133,12 +133,12 @@ def _converted(right: BoundNode, kind: t.DataType) -> list[Any]:
 
 
 def _distinct(values: list[Any], kind: t.DataType) -> list[Any]:
-    return list({_identity(value, kind): value for value in values}.values())
+    return list(dict(zip(_identities(values, kind), values, strict=True)).values())
 
 
-def _identity(value: Any, kind: t.DataType) -> Any:
+def _identities(values: list[Any], kind: t.DataType) -> list[Any]:
     """Equal for equal members: 0.0 and -0.0 are two, as sets compare floats by their bits; arrays are not hashable."""
-    return value if isinstance(kind, (t.Int, t.Decimal, t.String, t.FixedString, t.UUID)) else repr(value)
+    return values if isinstance(kind, (t.Int, t.Decimal, t.String, t.FixedString, t.UUID)) else list(map(repr, values))
 
 
 def _members(right: BoundNode, wide: bool) -> list[tuple[Any, t.DataType]]:
@@ -257,9 +257,10 @@ def _tuples(
     codes = np.zeros(len(rows), np.int64)
     for i in range(width):
         element = t.inner_type(kind.elements[i])
-        distinct = _distinct([row[i] for row in rows], element)
-        place = {_identity(value, element): at for at, value in enumerate(distinct)}
-        numbers = np.array([place[_identity(row[i], element)] for row in rows], np.int64)
+        values = [row[i] for row in rows]
+        distinct = _distinct(values, element)
+        place = {identity: at for at, identity in enumerate(_identities(distinct, element))}
+        numbers = np.array([place[identity] for identity in _identities(values, element)], np.int64)
         known, codes = np.unique(codes * len(distinct) + numbers, return_inverse=True)
         steps.append((positions(distinct, element), len(distinct), known))
 

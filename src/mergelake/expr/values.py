@@ -145,7 +145,7 @@ def to_arrow(vec: Vec, data_type: t.DataType, rows: int) -> pa.Array:
 
 
 def _distinct(codes: npt.NDArray[np.int32], values: pa.Array) -> pa.DictionaryArray:
-    """A dictionary array whose dictionary has no value twice, as ClickHouse demands: functions make values equal."""
+    """A dictionary array that has no value twice, as ClickHouse demands: a function may make values equal."""
     encoded = values.dictionary_encode("encode")
     if len(encoded.dictionary) < len(values):
         codes, values = encoded.indices.to_numpy()[codes], encoded.dictionary

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mergelake.core.errors import MergelakeError, error
+from mergelake.core.lexer import tokenize
 from mergelake.core.schema import TableSchema
 from mergelake.core.text import back_quote, quote_string
 from mergelake.mutate.commit import apply_mutations
@@ -46,6 +47,8 @@ def _judged(unsupported: Unsupported, schema: TableSchema) -> MergelakeError:
     text, failure = unsupported.text, unsupported.failure
     if failure.name == "SYNTAX_ERROR" and _refusal(f"SELECT formatQuery({quote_string(_command(text))})"):
         return failure
+    if any(token.upper == "SELECT" for token in tokenize(text)):
+        return error("NOT_IMPLEMENTED", "Subqueries are not supported here", "Database.sql executes those of an UPDATE")
     check_expression(text)
     value = unsupported.within.replace("{}", f"({text}\n)", 1)
     columns = ", ".join(f"{back_quote(column.name)} {column.type}" for column in schema.columns)

@@ -37,7 +37,7 @@ from mergelake.log.encoding import decode_entry
 from mergelake.log.intake import sweep_all
 from mergelake.log.layout import SegmentLayout
 from mergelake.log.machine import S, StateMachine
-from mergelake.log.operations import AddParts, Entry, MoveLog, Publish
+from mergelake.log.operations import AddParts, Entry, MarkMutated, MoveLog, Publish
 from mergelake.log.recent import Recent
 from mergelake.log.segment import is_segment
 from mergelake.log.segments import Segments
@@ -406,20 +406,33 @@ class LogReader(Generic[S]):
     def _files_elsewhere(self, part_id: str, added: int) -> Iterator[FileTable]:
         """The file table of a part, from each source that has it: the newest checkpoint, all others, and its entry.
 
-        After the newest checkpoint the oldest comes first: it names other segments. Unreadable ones are skipped.
+        After the newest checkpoint the oldest comes first: it names other segments. Unreadable ones are skipped. The
+        part is older than the version that added it under its name if mutations marked it (`MarkMutated`).
         """
-        standing = [version for version, size in self.checkpoints() if size and version >= added]
+        versions = [version for version, size in self.checkpoints() if size]
+        standing = [version for version in versions if version >= added]
         for version in dict.fromkeys((*standing[-1:], *standing)):
-            with suppress(NotFoundError, CorruptDataError):
-                if version not in self._files and isinstance(state := self.checkpoint(version), State):
-                    manifests = [part.manifest for part in state.parts()] + [part.manifest for part in state.detached]
-                    self._files[version] = {manifest.id: manifest.files for manifest in manifests}
-            if part_id in self._files.get(version, ()):
-                yield self._files[version][part_id]
-        entry = self.try_entry(added)
-        for op in entry.ops if entry is not None else ():
-            added_by_op = op.parts if isinstance(op, AddParts) else (op.part,) if isinstance(op, Publish) else ()
-            yield from (manifest.files for manifest in added_by_op if manifest.id == part_id)
+            yield from self._files_at(version, part_id)
+        marked = False
+        while entry := self.try_entry(added):
+            for op in entry.ops:
+                added_by_op = op.parts if isinstance(op, AddParts) else (op.part,) if isinstance(op, Publish) else ()
+                yield from (manifest.files for manifest in added_by_op if manifest.id == part_id)
+                marked = marked or (isinstance(op, MarkMutated) and part_id in op.ids)
+            if not marked:
+                break
+            added -= 1
+        for version in reversed(versions[: len(versions) - len(standing)]):
+            yield from self._files_at(version, part_id)
+
+    def _files_at(self, version: int, part_id: str) -> Iterator[FileTable]:
+        """The file table of a part, if a checkpoint has it and can be read."""
+        with suppress(NotFoundError, CorruptDataError):
+            if version not in self._files and isinstance(state := self.checkpoint(version), State):
+                manifests = [part.manifest for part in state.parts()] + [part.manifest for part in state.detached]
+                self._files[version] = {manifest.id: manifest.files for manifest in manifests}
+        if part_id in self._files.get(version, ()):
+            yield self._files[version][part_id]
 
 
 def _last(keys: Iterable[str]) -> int:

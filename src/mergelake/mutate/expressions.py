@@ -17,7 +17,7 @@ from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundLiteral
 from mergelake.expr.exact import exact_tree
-from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
+from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode, referenced_columns
 from mergelake.expr.parser import parse
 from mergelake.expr.registry import find_function
 
@@ -56,12 +56,12 @@ def settled(text: str, schema: TableSchema, now_ms: int, table: str = "") -> Syn
     BAD_ARGUMENTS for a function without a fixed value, NOT_IMPLEMENTED for a virtual column, UNEXPECTED_EXPRESSION for
     arrayJoin, and the errors of parsing.
     """
-    tree = parse(text)
-    plain = _Settling(schema, now_ms, table)
-    out = plain.node(tree)
+    node = _Settling(schema, now_ms, table).node(parse(text))
+    if not any(schema.has(name) and schema.column(name).default_kind == "ALIAS" for name in referenced_columns(node)):
+        return node
     within = _Settling(schema, now_ms, table)
-    expanded = within.node(expand_aliases(out, schema))
-    return expanded if within.timed else out
+    expanded = within.node(expand_aliases(node, schema))
+    return expanded if within.timed else node
 
 
 def delete_condition(node: SyntaxNode, schema: TableSchema) -> SyntaxNode:
@@ -122,8 +122,11 @@ class _Settling:
         return name
 
     def _is_known(self, name: str) -> bool:
-        pieces = name.split(".")
-        return any(self._schema.has(".".join(pieces[:end])) for end in range(1, len(pieces) + 1))
+        try:
+            bind(ColumnRef(name), self._schema.types)
+        except MergelakeError:
+            return False
+        return True
 
     def _call(self, function: str, args: tuple[SyntaxNode, ...]) -> SyntaxNode:
         low = function.lower()
@@ -162,13 +165,15 @@ class _Settling:
         """NOT_IMPLEMENTED if the members of a set, the result of a subquery, are of another type than the left side.
 
         ClickHouse converts the left side then (1 is not in a set of '01'), unlike with members that are written out.
+        Results of subqueries are arrays that are cast (`exact_tree`).
         """
-        if not _is_result(right):
+        if not isinstance(right, Call) or right.function != "CAST" or not isinstance(right.args[1], Literal):
             return
-        members = bind(right, {}).type
-        value = bind(expand_aliases(left, self._schema), self._schema.types).type
+        kind = right.args[1].value
+        members = t.parse_type(kind.decode()) if isinstance(kind, bytes) else None
         if not isinstance(members, t.Array):
             return
+        value = bind(expand_aliases(left, self._schema), self._schema.types).type
         widths = [_width(value), _width(members.inner)]
         if widths[0] != widths[1]:
             message = "Number of columns in section IN doesn't match. {} at left, {} at right"
@@ -178,15 +183,6 @@ class _Settling:
         if not _comparable(value, members.inner):
             message = f"The left side of IN has type {value}, and the subquery {members.inner}"
             raise error("NOT_IMPLEMENTED", message, f"Cast the column of the subquery to {t.inner_type(value)}")
-
-
-def _is_result(node: SyntaxNode) -> bool:
-    """Whether a set has the form in which results of subqueries are written (`exact_array`)."""
-    if not isinstance(node, Call) or not node.args:
-        return False
-    if node.function == "array":
-        return isinstance(node.args[0], Call) and node.args[0].function == "tuple" and _is_result(node.args[0])
-    return node.function == "CAST" or (node.function == "tuple" and _is_result(node.args[0]))
 
 
 def _width(kind: t.DataType) -> int:

@@ -21,10 +21,12 @@ from mergelake.expr.nodes import ColumnRef
 from mergelake.format.checksums import decode_checksums
 from mergelake.format.columns_txt import decode_columns
 from mergelake.format.hashes import FileDigest
-from mergelake.format.layout import detect_layout
+from mergelake.format.layout import Layout, detect_layout
 from mergelake.format.names import escape_for_file_name, stream_file_name
+from mergelake.format.serialization_json import decode_substreams
 from mergelake.format.siphash import siphash128
 from mergelake.format.source_parts import SOURCE_PARTS, SourceParts, decode_source_parts
+from mergelake.format.tree import is_readable
 from mergelake.format.values import decode_prefix
 from mergelake.parts.fetch import verified
 from mergelake.parts.listing import projection_names
@@ -33,12 +35,13 @@ from mergelake.store.protocol import ObjectMeta, Store
 
 _INVALIDATED = "invalidated_system_columns.txt"
 """Names of columns that ClickHouse no longer reads, a line each, since it gave the part another block number."""
+_SUBSTREAMS = "columns_substreams.txt"
 _SMALL = (
     "columns.txt",
     "count.txt",
     "checksums.txt",
     "serialization.json",
-    "columns_substreams.txt",
+    _SUBSTREAMS,
     "partition.dat",
     SOURCE_PARTS,
     _INVALIDATED,
@@ -120,6 +123,8 @@ def open_directory(
         created_ms=max(meta.modified_ms for meta in files.values()),
     )
     sources = _sources(small, prefix)
+    if sources is not None:
+        _check_columns(layout, small, prefix)
     hidden = SYSTEM_COLUMNS if sources is None else ()
     opened = {column: Column(i, column, columns[column]) for i, column in enumerate(columns) if column not in hidden}
     invalidated = small.get(_INVALIDATED, b"").decode(errors="replace").split("\n") if sources is None else []
@@ -134,6 +139,29 @@ def _check_whole(files: Mapping[str, ObjectMeta], prefix: str) -> None:
             raise CorruptDataError(
                 f"The patch part has no {name}", name="NO_FILE_IN_DATA_PART", object_key=f"{prefix}/{name}"
             )
+
+
+def _check_columns(layout: Layout, small: Mapping[str, bytes], prefix: str) -> None:
+    """Raise `CorruptDataError` if the columns of a patch part are not those of its other files.
+
+    `columns.txt` has no checksum. A wrong name in it would hide what the patch part changes.
+    """
+    known = decode_substreams(small[_SUBSTREAMS]) if _SUBSTREAMS in small else layout.columns
+    try:
+        if set(known) == set(layout.columns):
+            for name, kind in layout.columns.items():
+                if is_readable(kind):
+                    layout.data_files(name, kind)
+            return
+    except CorruptDataError as missing:
+        missing.object_key = f"{prefix}/columns.txt"
+        raise
+    raise CorruptDataError(
+        "The columns of the patch part are not those of its other files",
+        object_key=f"{prefix}/columns.txt",
+        expected=", ".join(known),
+        found=", ".join(layout.columns),
+    )
 
 
 def _sources(small: Mapping[str, bytes], prefix: str) -> SourceParts | None:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, error
+from mergelake.core.errors import MergelakeError
 from mergelake.core.names import PartInfo, patched_partition
 from mergelake.core.schema import Column
 from mergelake.core.types import DataType
@@ -133,10 +133,6 @@ def naming(patch: str) -> Iterator[None]:
     try:
         yield
     except MergelakeError as problem:
-        if patch in str(problem):
-            raise
-        message = f"The patch part {patch} cannot be applied: {problem.what}"
-        if isinstance(problem, CorruptDataError | NotFoundError):
-            problem.message = message
-            raise
-        raise error(problem.name, message, problem.hint) from problem
+        if patch not in str(problem):
+            problem.message = f"The patch part {patch} cannot be applied: {problem.message}"
+        raise

@@ -104,7 +104,7 @@ class InSet:
         digits = np.zeros(len(self.rows), np.int64)
         cuts: list[tuple[Value, ...]] = []
         for column in zip(*self.rows, strict=True):
-            ascending = tuple(sorted(set(column)))
+            ascending = column if len(self.columns) == 1 else tuple(sorted(set(column)))
             cell = {value: 2 * i + 1 for i, value in enumerate(ascending)}
             digits = digits * cells_of(ascending) + np.array([cell[value] for value in column], np.int64)
             cuts.append(ascending)

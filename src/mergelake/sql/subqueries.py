@@ -28,7 +28,7 @@ from mergelake.core.errors import MergelakeError, NotFoundError, error
 from mergelake.core.lexer import Token, tokenize
 from mergelake.core.schema import TableSchema
 from mergelake.core.types import parse_type
-from mergelake.expr.exact import exact_array, exact_tree
+from mergelake.expr.exact import exact_tree
 from mergelake.expr.values import python_value
 from mergelake.query.select import run_select
 
@@ -141,8 +141,8 @@ class Subqueries:
         for row in rows:
             if None not in row:
                 members.append(row[0] if len(row) == 1 else row)
-                self._counted(str(exact_tree(members[-1], kind)))
-        return str(exact_array(members, kind))
+                self._check(len(members) * len("0, "))
+        return self._counted(str(exact_tree(members, t.Array(kind))))
 
     def _rows(self, query: str) -> tuple[Iterator[tuple[Any, ...]], list[t.DataType]]:
         """The rows of a query as storage values, and the types of its columns."""
@@ -174,11 +174,14 @@ class Subqueries:
         return failure
 
     def _counted(self, text: str) -> str:
+        self._check(len(text))
         self._bytes_left -= len(text)
-        if self._bytes_left < 0:
+        return text
+
+    def _check(self, size: int) -> None:
+        if size > self._bytes_left:
             message = f"The subqueries of the mutation give more than {self._bytes_max} bytes as literals"
             raise error("LIMIT_EXCEEDED", message, "Raise mutations_max_literal_size_to_replace, or mutate in pieces")
-        return text
 
 
 def has_subqueries(text: str) -> bool:

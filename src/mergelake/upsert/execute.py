@@ -32,7 +32,7 @@ from mergelake.table.insert import Commit, commit_parts, discard_parts, duplicat
 from mergelake.upsert.keys import Keys, check_size, condition_of, first_repeated, partitions_with
 from mergelake.upsert.pairs import Changes, changes_of, kept_of_source, repeated
 from mergelake.upsert.request import Merge
-from mergelake.views.bound import bind_command
+from mergelake.views.bound import check_command
 from mergelake.views.commands import Delete, commands_text
 
 ATTEMPTS_MAX = 20
@@ -106,7 +106,7 @@ class Deletion:
         commands = () if condition is None else (Delete(condition, lightweight=True),)
         check_unfinished(handle.log.state)
         for command in commands:
-            bind_command(command, merge.schema)
+            check_command(command, merge.schema)
         partition_ids = partitions_with(keys, merge.schema)
         return Deletion(handle, merge.schema, handle.ids.new_id(), commands, partition_ids, since)
 
@@ -122,7 +122,7 @@ class Deletion:
             check_unfinished(state)
         if state.schema.columns != self.schema.columns:
             for command in self.commands:
-                bind_command(command, state.schema)
+                check_command(command, state.schema)
         mutation = [Mutation(self.id, commands_text(self.commands), self.partition_ids)] if self.commands else []
         return [*([] if self.since is None else [RowsUnchanged(self.since)]), *mutation]
 

@@ -36,6 +36,8 @@ KEYS_MAX = 200_000
 """Rows of the source of one merge."""
 TEXT_MAX = 16 << 20
 """Characters of the condition of one merge."""
+_QUOTED = (t.String, t.FixedString, t.Enum)
+"""Types with values that have to be escaped as text."""
 _WAY_OUT = "Split the source, and merge its pieces one after another"
 
 
@@ -183,8 +185,13 @@ def _list(array: pa.Array, column: Column) -> str:
     texts = to_text(array, kind)
     if not read_text(texts, kind).equals(array):
         raise error("BAD_ARGUMENTS", f"A value of column {column.name} is outside of the range of {column.type}")
-    values = ", ".join(map(quote_bytes, texts.to_pylist()))
-    return f"CAST([{values}], {quote_string(f'Array({kind})')})"
+    shown = map(quote_bytes, texts.to_pylist()) if isinstance(kind, _QUOTED) else map("'{}'".format, _ascii(texts))
+    return f"CAST([{', '.join(shown)}], {quote_string(f'Array({kind})')})"
+
+
+def _ascii(texts: pa.Array) -> list[str]:
+    held: list[str] = texts.cast(pa.string()).to_pylist()
+    return held
 
 
 def _in_utc(kind: t.DataType) -> t.DataType:

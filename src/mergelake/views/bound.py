@@ -248,7 +248,7 @@ def bind_steps(mutations: Sequence[PendingMutation], schema: TableSchema, partit
     if not commands:
         return None
     columns = _Columns(schema)
-    steps = tuple(step for command in commands for step in _bound_command(command, columns))
+    steps = tuple(step for command in commands for step in _steps_of(command, columns))
     versions = tuple(mutation.version for mutation in mutations)
     return Steps(steps, schema.types, versions, _bound_aliases(columns))
 
@@ -268,8 +268,13 @@ class _Columns:
 
 
 @sized_cache(1024, 32 << 20, lambda command, _: len(command.where))
-def _bound_command(command: Command, columns: _Columns) -> tuple[Step, ...]:
+def _steps_of(command: Command, columns: _Columns) -> tuple[Step, ...]:
     return tuple(bind_command(command, columns.schema))
+
+
+def check_command(command: Command, schema: TableSchema) -> None:
+    """Raise the errors of binding. The steps are kept for the next reads."""
+    _steps_of(command, _Columns(schema))
 
 
 @lru_cache(maxsize=256)

@@ -195,7 +195,7 @@ class Expressions:
             case "Tuple(UInt8, String)":
                 return rng.choice((f"{name}.1 = 1", f"{name}.2 = 'b'"))
             case "Tuple(x Int32, y Nullable(String))":
-                return rng.choice((f"{name}.x > 0", f"{name}.y IS NULL", f"{name}.y = 'a'"))
+                return rng.choice((f"tupleElement({name}, 'x') > 0", f"{name}.2 IS NULL", f"{name}.2 = 'a'"))
             case "Map(String, UInt8)":
                 return rng.choice((f"{name}['a'] = 1", f"mapContains({name}, 'b')"))
         return f"length({name}) > {rng.randrange(2)}" if plain.startswith(("Array", "Map")) else "1"

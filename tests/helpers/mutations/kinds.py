@@ -63,6 +63,8 @@ LITERALS: dict[str, tuple[str, ...]] = {
 }
 """Type -> literals."""
 KINDS = tuple(LITERALS)
+UNCHANGED = ("LowCardinality(UInt64)", "LowCardinality(Date)")
+"""Types whose columns ClickHouse fails to update: its background has no `allow_suspicious_low_cardinality_types`."""
 NUMBERS = tuple(kind for kind in _INTEGERS if kind not in ("Int128", "UInt256"))
 """Integers with which any arithmetic is supported."""
 INTEGERS = tuple(_INTEGERS)

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 
 from tests.helpers.mutations.expressions import Expressions
-from tests.helpers.mutations.kinds import LITERALS
+from tests.helpers.mutations.kinds import LITERALS, UNCHANGED
 from tests.helpers.mutations.tables import DrawnColumn, DrawnTable, draw_table
 
 PARTITION = "{partition}"
@@ -84,7 +84,7 @@ class _Drawing:
         self._stored = [column for column in table.columns if column.default_kind != "ALIAS"]
         self._expressions = Expressions(rng, self._stored)
         self._of_all = Expressions(rng, table.columns)
-        self._free = [c for c in table.columns if not c.fixed and not c.is_computed]
+        self._free = [c for c in table.columns if not (c.fixed or c.is_computed or c.kind in UNCHANGED)]
         self._rows = self._count = 0
 
     def insert_step(self, reads: int) -> Step:
@@ -145,8 +145,8 @@ class _Drawing:
 
     def _update(self) -> str:
         rng = self._rng
-        if rng.random() < 0.04:
-            chosen = [rng.choice(self._table.columns)]  # which may be refused
+        if not self._free or rng.random() < 0.04:  # it may be refused
+            chosen = [rng.choice([column for column in self._table.columns if column.kind not in UNCHANGED])]
         else:
             chosen = rng.sample(self._free, min(len(self._free), rng.choice((1, 1, 1, 2, 2, 3))))
         if len(chosen) == 2 and chosen[0].kind == chosen[1].kind and rng.random() < 0.6:

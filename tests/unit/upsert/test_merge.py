@@ -375,3 +375,19 @@ def test_names_of_any_kind_are_quoted():
         {"a.b": ["b"], "my col": ["y"]}, on="a.b", when_matched={"my col": "concat(target.`my col`, source.`my col`)"}
     )
     assert rows(table)[1] == ("by", "b", "b", "b", "z", "b")
+
+
+def test_too_many_unfinished_merges_are_refused_until_they_are_written_down():
+    table = new_table(settings={"number_of_mutations_to_throw": 3})
+    table.append({"k": [1, 2], "n": [1, 2]})
+    for number in range(3):
+        table.merge({"k": [1], "n": [number]}, on="k")
+    before, objects = table.version, [meta.key for meta in table.handle.store.list("")]
+    for form in ({}, {"when_matched": "update"}):
+        with pytest.raises(InvalidInputError, match="TOO_MANY_MUTATIONS"):
+            table.merge({"k": [1], "n": [9]}, on="k", **form)
+    assert [meta.key for meta in table.handle.store.list("")] == objects
+    assert table.version == before
+    table.apply_mutations()
+    table.merge({"k": [1], "n": [9]}, on="k")
+    assert rows(table) == [(1, "", 9), (2, "", 2)]

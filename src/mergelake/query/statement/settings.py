@@ -67,7 +67,7 @@ default_materialized_* default_max_* default_normal_* default_temporary_* defaul
 describe_extend_* dictionary_* distributed_* drain_* dynamic_disk_* enable_adaptive_* enable_alp_* enable_automatic_*
 enable_blob_* enable_cascades_* enable_deflate_* enable_early_* enable_filesystem_* enable_full_* enable_function_*
 enable_funnel_* enable_group_* enable_hash_* enable_hdfs_* enable_http_* enable_identifier_* enable_job_*
-enable_join_* enable_json_lazy_* enable_lazy_* enable_lightweight_* enable_materialized_* enable_memory_*
+enable_join_* enable_json_lazy_* enable_lazy_* enable_materialized_* enable_memory_*
 enable_multiple_* enable_optimize_* enable_packed_* enable_parallel_* enable_parsing_* enable_producing_*
 enable_qbit_* enable_quantized_* enable_reads_* enable_s3_* enable_sharding_* enable_shared_* enable_sharing_*
 enable_software_* enable_sz3_* enable_time_* enable_unique_* enable_url_* enable_vector_* enable_vertical_*
