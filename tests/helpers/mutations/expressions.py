@@ -44,7 +44,7 @@ class Expressions:
         plain = without_wrappers(kind)
         if rng.random() < 0.15:
             return self.literal(kind)
-        if depth and rng.random() < 0.15:
+        if depth and rng.random() < 0.15 and not plain.startswith("Tuple"):  # where ClickHouse fails for two constants
             same = self.literal(plain)
             return f"if({self.condition(1)}, {self._same(kind)}, CAST({same} AS {plain}))"
         if plain in INTEGERS:
@@ -168,7 +168,7 @@ class Expressions:
             return self._nested_atom(name, plain)
         if shape < 0.4:
             members = ", ".join({self.literal(plain): None for _ in range(rng.randrange(1, 4))})
-            return f"{name} {rng.choice(('', 'NOT '))}IN ({members})" if "nan" not in members else f"{name} > 0"
+            return f"{name} {rng.choice(('', 'NOT '))}IN ({members})"
         if plain in NUMBERS and shape < 0.6:
             return rng.choice((
                 f"{name} % 3 = {rng.randrange(3)}", f"{name} + 1 {operator} {rng.randrange(6)}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import tempfile
 from collections.abc import Iterator, Sequence as Many
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from mergelake.core.errors import MergelakeError
 from mergelake.core.types import FixedString, inner_type, parse_type
 from mergelake.lake.warehouse import Warehouse
 from mergelake.sql.database import Database
+from mergelake.store import open_store
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Store
 from tests.helpers.far_store import FarStore
@@ -39,6 +41,8 @@ def in_small_pieces(rng: random.Random) -> Iterator[None]:
         "mergelake.scan.pieces.PIECE_BYTES": (500, 5000),
         "mergelake.mutate.execute.BATCH_ROWS": (7, 64),
         "mergelake.parts.rewrite.REWRITTEN_WHOLE_BYTES": (0, 0),
+        "mergelake.query.attach.attached.ROWS_MIN": (0, 0),
+        "mergelake.query.attach.attached.SCANNED_FIRST": (0, 0),
     }
     with ExitStack() as patches:
         for place, values in limits.items():
@@ -122,9 +126,11 @@ class Ours:
     """mergelake, by two connections to one warehouse."""
 
     def __init__(self, table: DrawnTable, store: Store | None = None) -> None:
-        """The store is in memory unless given."""
+        """The store is of the kind that the table names unless given."""
+        self._folder = tempfile.TemporaryDirectory()
         if store is None:
-            store = FarStore() if table.store == "far" else MemoryStore()
+            made = {"far": FarStore, "near": MemoryStore, "disk": lambda: open_store(self._folder.name)}
+            store = made[table.store]()
         self._store = store
         self.connections = [Database(Warehouse(store, threads=threads)) for threads in (1, 2)]
         self.connections[0].sql(table.our_create)

@@ -76,7 +76,7 @@ class DrawnTable:
     theirs: str
     """Settings of ClickHouse's."""
     store: str
-    """`near`: a store in memory; `far`: one that is read as a bucket is."""
+    """`near`: in memory; `disk`: in a directory; `far`: read as a bucket is."""
 
     @property
     def replaces(self) -> bool:
@@ -133,7 +133,7 @@ def draw_table(rng: random.Random) -> DrawnTable:
         theirs += ", allow_experimental_reverse_key = 1"
     return DrawnTable(
         tuple(columns), _indexes(rng, columns), engine, partition_by, order, descending, ours, theirs,
-        "far" if rng.random() < 0.25 else "near",
+        rng.choice(("near", "near", "far", "disk")),
     )  # fmt: skip
 
 
