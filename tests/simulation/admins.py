@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 
-from mergelake.core.errors import CorruptDataError, InvalidInputError, NotFoundError
+from mergelake.core.errors import CorruptDataError, InvalidInputError, NotFoundError, UnavailableError
 from mergelake.log.operations import (
     AddParts,
     AlterMetadata,
@@ -175,8 +175,11 @@ class Admin(Actor):
         r = self.random.randrange(k)
         commands = self.random.choice(["UPDATE" if k % 2 else f"UPDATE {k} {r}", f"DELETE {k} {r}"])
         scope = self.random.choice([None, (self.random.choice(PARTITIONS),)])
-        name = self.process.ids.new_id()[:8]
-        self.commit(lambda _: [Mutation(name, commands, scope, drops_rows(commands))])
+        op = Mutation(self.process.ids.new_id()[:8], commands, scope, drops_rows(commands))
+        try:
+            self.commit(lambda _: [op])
+        except UnavailableError:  # who was not told whether it landed says the same once more
+            self.commit(lambda _: [op])
 
     def kill(self) -> None:
         pending = unfinished(self.state)
@@ -233,10 +236,10 @@ class Mutator(Admin):
 
 
 class Killer(Mutator):
-    """Gives up what others wanted to change."""
+    """Gives up what others wanted to change, and keeps old versions."""
 
     def actions(self):
-        return {self.kill: 2, self.idle: 3}
+        return {self.kill: 2, self.idle: 3, self.tag: 1, self.untag: 0.5}
 
 
 class Borrower(Admin):

@@ -14,8 +14,7 @@ from mergelake.log.encoding import decode_entry
 from mergelake.log.operations import AddParts, DropTable
 from mergelake.log.retention import refers
 from mergelake.log.state import ActivePart, State
-from mergelake.log.volatile import lacking
-from mergelake.table.handle import TableHandle
+from mergelake.table.handle import Snapshot, TableHandle
 from tests.simulation.actors import Actor, Reader
 from tests.simulation.admins import Admin
 from tests.simulation.bucket import Bucket, ProcessStore
@@ -304,10 +303,11 @@ class World:
 
     def seen(self, state: State, parts: Sequence[ActivePart], held: Sequence[Rows]) -> Rows:
         """What a reader makes of the parts of a partition: with the mutations that these lack, and FINAL."""
+        snapshot = Snapshot.of(state)
         out: list = []
         for part, rows in zip(parts, held, strict=True):
-            out += mutated(rows, lacking(state.mutations, part.info))
-        return collapsed(tuple(out), state.schemas[state.schema_version].engine)
+            out += mutated(rows, snapshot.lacking(part.info))
+        return collapsed(tuple(out), snapshot.schema.engine)
 
     def finish(self) -> None:
         """What must be true at any end."""

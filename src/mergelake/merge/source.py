@@ -112,6 +112,8 @@ class SourceReader:
     def read(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
         """All rows of these columns of the view; arguments as for a read of the part (see `_read`)."""
         matches = self._matches
+        if not self.rows:
+            return iter(())
         if matches is None:
             return self._read(names, batch_rows, window_bytes)
         return self._changed(names, matches, self._read(matches.steps.sources(names), batch_rows, window_bytes))
@@ -189,7 +191,7 @@ class SourceReader:
 
     def _windows(self, window_rows: int) -> Iterator[tuple[int, int]]:
         """Runs of granules of about `window_rows` rows."""
-        granules = self._reader.granule_rows.tolist() if self.rows else []
+        granules = self._reader.granule_rows.tolist() if self.manifest.rows else []
         first, rows = 0, 0
         for end, granule in enumerate(granules, 1):
             rows += granule
@@ -200,7 +202,7 @@ class SourceReader:
     def _near(
         self, names: Sequence[str], windows: Iterator[tuple[int, int]], batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
-        granules = len(self._reader.granule_rows) if self.rows else 0
+        granules = len(self._reader.granule_rows) if self.manifest.rows else 0
         for first, end in windows:
             ranges = None if end - first == granules else [(first, end)]
             yield from self._reader.read(names, ranges, batch_rows=batch_rows, with_deleted=True)

@@ -14,12 +14,16 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mergelake.core.errors import MergelakeError
 from mergelake.store.protocol import Store
+from tests.helpers.mutations.events import happen
 from tests.helpers.mutations.sequences import PARTITION, Read, Sequence, Step, draw_sequence
 from tests.helpers.mutations.sides import Failed, Ours, Rows, Theirs, describe, in_small_pieces, keys_of
 
 NOT_IMPLEMENTED = (46, 48, 386)
 """Codes of what ClickHouse would take: unknown function, not implemented, no common type (where it has a Variant)."""
+UNFINISHED = 341
+"""Code of what is refused while some parts have a mutation and others lack it."""
 SHRINK_S = 60.0
 
 
@@ -107,6 +111,7 @@ class _Play:
                     for read in step.reads:
                         self._compare(read, remember=step.remembers and read is step.reads[0])
                     self._look_back()
+            return self._end()
         except Failed as problem:
             self._tally["abandoned"] += 1
             self._script.append(f"-- failed in ClickHouse: {problem}")
@@ -115,14 +120,43 @@ class _Play:
             raise
         except Exception as problem:
             raise self._differs(f"{type(problem).__name__}", traceback.format_exc()) from problem
+
+    def _end(self) -> Rows:
+        """Compare all rows as they are, rewritten, read anew, in a clone, and in an older version that is restored."""
         everything = Read(tuple(column.name for column in self._sequence.table.columns))
         self._compare(everything)
-        self._ours.rewrite()
-        self._script.append("-- rewrite all")
+        ours = self._ours
+        cloned = ours.run("CREATE TABLE c CLONE AS t")
+        ours.table.apply_mutations()
+        ours.reopen()
+        self._script.append("-- CREATE TABLE c CLONE AS t; rewrite; reopen")
         self._compare(everything)
-        found = self._ours.read(everything)
+        found = ours.read(everything)
         assert not isinstance(found, int)
-        return sorted(found)
+        rows = sorted(found)
+        if cloned == UNFINISHED:
+            cloned = ours.run("CREATE TABLE c CLONE AS t")
+        assert not cloned
+        for _ in range(2):
+            self._expect(everything, rows, "a clone differs", table="c")
+            ours.connections[0].table("c").apply_mutations()
+        for version, read, old in self._remembered[-3:]:
+            try:
+                ours.table.rollback(version)
+            except MergelakeError as refused:
+                if refused.code == UNFINISHED:
+                    continue
+                raise
+            for _ in range(2):
+                self._expect(read, old, f"version {version}, rolled back to, differs")
+                ours.table.apply_mutations()
+        return rows
+
+    def _expect(self, read: Read, rows: Rows, what: str, *, version: int | None = None, table: str = "t") -> None:
+        found = self._ours.read(read, version, table)
+        if isinstance(found, int) or sorted(found) != rows:
+            told = [describe(found)] if isinstance(found, int) else _difference(rows, found)
+            raise self._differs(what, str(read), *told)
 
     def _run(self, step: Step) -> bool:
         """Run a statement on both sides; returns whether it ran."""
@@ -134,13 +168,10 @@ class _Play:
             statement = statement.replace(PARTITION, partitions[step.pick % len(partitions)])
         self._tally["statements"] += 1
         self._tally[f"statements {statement.split(' t')[0]}"] += 1
-        if self._schedule.random() < self._rewrites:
-            self._ours.rewrite(self._schedule)
-            self._script.append("-- rewrite")
-        if not self._sequence.table.replaces and self._schedule.random() < 0.05:
-            self._ours.merge_some()
-            self._script.append("-- merge")
-        found = self._ours.run(statement)
+        keeps_all = not self._sequence.table.replaces
+        for event in happen(self._ours, self._schedule, self._rewrites, keeps_all=keeps_all):
+            self._script.append(f"-- {event}")
+        found = self._ours.run(statement, step.number % 2)
         if found in NOT_IMPLEMENTED:
             self._tally["not implemented"] += 1
             return False
@@ -189,10 +220,7 @@ class _Play:
         if self._remembered and self._schedule.random() < 0.3:
             version, read, rows = self._schedule.choice(self._remembered)
             self._tally["reads of older versions"] += 1
-            found = self._ours.read(read, version)
-            if isinstance(found, int) or sorted(found) != rows:
-                told = [describe(found)] if isinstance(found, int) else _difference(rows, found)
-                raise self._differs("an older version differs", f"version {version}, {read}", *told)
+            self._expect(read, rows, f"version {version} differs", version=version)
 
     def _differs(self, what: str, *details: str) -> Differs:
         return Differs("\n".join([f"{what}:", *details, "script:", *(f"{line};" for line in self._script)]))

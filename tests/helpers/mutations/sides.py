@@ -15,9 +15,6 @@ from mergelake.convert.text_write import to_text
 from mergelake.core.errors import MergelakeError
 from mergelake.core.types import FixedString, inner_type, parse_type
 from mergelake.lake.warehouse import Warehouse
-from mergelake.log.volatile import pending
-from mergelake.mutate.commit import run_tasks
-from mergelake.mutate.plan import due_parts, mutation_task
 from mergelake.sql.database import Database
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Store
@@ -128,47 +125,32 @@ class Ours:
         """The store is in memory unless given."""
         if store is None:
             store = FarStore() if table.store == "far" else MemoryStore()
+        self._store = store
         self.connections = [Database(Warehouse(store, threads=threads)) for threads in (1, 2)]
-        self._table = table
-        self.db = self.connections[0]
-        self.db.sql(table.our_create)
-        self.handle = self.db.table("t").handle
+        self.connections[0].sql(table.our_create)
+        self.kinds = table.kinds
+        self.table = self.connections[0].table("t")
+        self.handle = self.table.handle
 
     @property
     def version(self) -> int:
         """The newest version."""
         return self.handle.log.state.version
 
-    def run(self, statement: str) -> int:
+    def run(self, statement: str, connection: int = 0) -> int:
         """Run a statement; returns the code of its error, 0 if there is none."""
         try:
-            self._run(statement)
+            self.connections[connection].sql(statement)
         except MergelakeError as problem:
             return problem.code
+        self.handle.refresh()
         return 0
 
-    def _run(self, statement: str) -> None:
-        self.db.sql(statement)
-        self.handle.refresh()
+    def reopen(self) -> None:
+        """Forget all that is known of the log."""
+        self.connections = [Database(Warehouse(self._store, threads=threads)) for threads in (1, 2)]
 
-    def rewrite(self, rng: random.Random | None = None) -> None:
-        """Rewrite all parts that lack mutations; with `rng` perhaps only some, or with the first few that they lack."""
-        table = self.db.table("t")
-        if rng is None or rng.random() < 0.5:
-            table.apply_mutations()
-            return
-        state = self.handle.refresh()
-        for part in due_parts(state):
-            if rng.random() < 0.6:
-                until = rng.choice(pending(state.mutations, part.info))
-                task = mutation_task(self.handle.directory, state.schema, part, state, until)
-                run_tasks(self.handle, lambda tasks: table.env.run_mutations(self.handle, tasks), [task])
-
-    def merge_some(self) -> None:
-        """One merge, which changes no answer of an engine that keeps all rows."""
-        self.db.table("t").optimize()
-
-    def read(self, read: Read, version: int | None = None) -> Rows | int:
+    def read(self, read: Read, version: int | None = None, table: str = "t") -> Rows | int:
         """The rows in the order in which they come, or the code of the error."""
         db = self.connections[read.connection]
         try:
@@ -176,16 +158,17 @@ class Ours:
                 query = f"SELECT {', '.join(read.columns) or 'count()'} {read.tail}"
                 if version is not None:
                     query = query.replace("FROM t", f"FROM t AS OF VERSION {version}", 1)
+                query = query.replace("FROM t", f"FROM {table}", 1)
                 if read.connection:  # by Arrow, perhaps without ClickHouse
                     return _rows(db.sql(query).encoded("TSV"))
                 return _rows(db.sql(f"{query} FORMAT TSV").encoded("TSV"))
-            return _texts(self.scan(read, version), self._table.kinds)
+            return _texts(self.scan(read, version, table), self.kinds)
         except MergelakeError as problem:
             return problem.code
 
-    def scan(self, read: Read, version: int | None = None) -> pa.Table:
+    def scan(self, read: Read, version: int | None = None, table: str = "t") -> pa.Table:
         """The rows of a scan, in storage form."""
-        found = self.connections[read.connection].table("t").scan(
+        found = self.connections[read.connection].table(table).scan(
             list(read.columns), read.where or None, prewhere=read.prewhere or None, final=read.final,
             ordered=read.ordered, limit=read.limit, version=version,
         )  # fmt: skip

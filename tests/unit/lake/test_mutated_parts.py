@@ -78,3 +78,14 @@ def test_damage_of_a_mutated_part_is_found_wherever_its_files_lie(table, number,
     table.env.sound.clear()
     left = ROWS - ROWS // 4 if number else ROWS
     assert table.scan(skip_broken_parts=True).arrow().num_rows == ROWS + left + 5
+
+
+def test_columns_are_rewritten_where_no_row_stays(table):
+    before = table.scan(where=f"k >= {2 * ROWS}", ordered=True).arrow()
+    table.update({"v": "v + 1"}, f"k < {2 * ROWS}")
+    table.delete(f"k < {2 * ROWS}")
+    table.apply_mutations()
+    assert table.scan(ordered=True).arrow() == before
+    assert not [problem for row in table.check().to_pylist() if (problem := row["message"])]
+    table.optimize(final=True)
+    assert table.scan(ordered=True).arrow() == before
