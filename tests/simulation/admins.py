@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 
-from mergelake.core.errors import CorruptDataError, InvalidInputError, NotFoundError
+from mergelake.core.errors import CorruptDataError, InvalidInputError, NotFoundError, UnavailableError
 from mergelake.log.operations import (
     AddParts,
     AlterMetadata,
@@ -175,8 +175,11 @@ class Admin(Actor):
         r = self.random.randrange(k)
         commands = self.random.choice(["UPDATE" if k % 2 else f"UPDATE {k} {r}", f"DELETE {k} {r}"])
         scope = self.random.choice([None, (self.random.choice(PARTITIONS),)])
-        name = self.process.ids.new_id()[:8]
-        self.commit(lambda _: [Mutation(name, commands, scope, drops_rows(commands))])
+        op = Mutation(self.process.ids.new_id()[:8], commands, scope, drops_rows(commands))
+        try:
+            self.commit(lambda _: [op])
+        except UnavailableError:  # who was not told whether it landed says the same once more
+            self.commit(lambda _: [op])
 
     def kill(self) -> None:
         pending = unfinished(self.state)
@@ -233,10 +236,10 @@ class Mutator(Admin):
 
 
 class Killer(Mutator):
-    """Gives up what others wanted to change."""
+    """Gives up what others wanted to change, and keeps old versions."""
 
     def actions(self):
-        return {self.kill: 2, self.idle: 3}
+        return {self.kill: 2, self.idle: 3, self.tag: 1, self.untag: 0.5}
 
 
 class Borrower(Admin):
@@ -285,9 +288,15 @@ class Surgeon(Admin):
 
     def on_a_part(self, kind: str) -> None:
         parts = [*self.state.parts()]
-        if parts:
-            with contextlib.suppress(NotFoundError):  # it was merged meanwhile
-                drop_part(self.handle, self.random.choice(parts).name, kind)
+        if not parts:
+            return
+        try:
+            drop_part(self.handle, self.random.choice(parts).name, kind)
+        except NotFoundError:  # it was merged meanwhile
+            pass
+        except InvalidInputError as refusal:  # it lacks a mutation
+            if kind != "detach" or refusal.name != "UNFINISHED":
+                raise
 
     def attach_part(self) -> None:
         detached = self.state.detached

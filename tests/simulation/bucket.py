@@ -72,6 +72,8 @@ class Bucket:
     def __init__(self, kernel: Kernel, fault_rate: float, crash_rate: float, page: int = 0) -> None:
         self.kernel = kernel
         self.objects: dict[str, tuple[bytes, int]] = {}
+        self.without: frozenset[Fault] = frozenset()
+        """What does not befall it."""
         self.uploads: dict[str, bytes] = {}
         """Multipart uploads that nobody finished."""
         self.fault_rate = fault_rate
@@ -103,6 +105,8 @@ class Bucket:
         elif drawn < self.crash_rate + self.fault_rate:
             fault = chance.choice(KINDS[kind])
         else:
+            return None
+        if fault in self.without:
             return None
         self.faults[fault] += 1
         return fault

@@ -15,8 +15,8 @@
     to the state it got; one that was refused is not in the log            `Inserter.send`
  8  reads of a process never go back; it reads its own writes, and no      `Table.compare`, `Actor.follow`
     refresh is older than the question
- 9  no part whose rows lack different mutations; done means written down   `mutations_are_whole`,
-                                                                           `volatile_parts_are_covered`
+ 9  no part whose rows lack different mutations; done means written down;  `mutations_are_whole`,
+    a mutation lands once                                                  `volatile_parts_are_covered`
 10  what a reader sees does not depend on the schedule of merges and       `Model._publish`, `Model._mark`
     rewrites: a mutation concerns the rows that were there when it came,
     and is applied before they are merged
@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from mergelake.log.operations import AddParts, AdoptVolatile, Entry, FinishMutations, MarkMutated, Publish
+from mergelake.log.operations import AddParts, AdoptVolatile, Entry, FinishMutations, MarkMutated, Mutation, Publish
 from mergelake.log.part_map import Partitions
 from mergelake.log.retired import Retired
 from mergelake.log.state import State
@@ -60,6 +60,9 @@ def after_entry(table: Table, before: State, entry: Entry, after: State) -> None
     for partition_id in {*before.volatile, *after.volatile}:
         volatile_parts_are_covered(after, partition_id)
     publish_takes_what_it_lists(table, before, entry, after)
+    for op in entry.ops:
+        if isinstance(op, Mutation):
+            assert op.id not in {m.id for m in before.mutations}, f"mutation {op.id} is applied twice"
     builders_take_over_from_builders(before, entry)
     names_are_new(table, before, entry, after)
     windows_are_the_models(table, after)
@@ -76,7 +79,8 @@ def parts_hold_the_models_rows(table: Table, state: State, partition_id: str) ->
         last = part.info.max_block
         held += table.model.known[part.manifest.id]
     kept = [kept.row for kept in table.model.rows.get(partition_id, ()) if kept.row]
-    assert held == kept, f"partition {partition_id} holds {held}, not {kept}"
+    in_order = table.model.kind.in_order
+    assert in_order(held) == in_order(kept), f"partition {partition_id} holds {held}, not {kept}"
     assert state.block_counter == table.model.counter
     rows = Counter(row for part in state.detached for row in table.model.known[part.manifest.id])
     assert rows == table.model.detached, "detached parts hold other rows than were detached"

@@ -102,7 +102,9 @@ class Rewriter(Actor):
         if not parts or not self.state.mutations:
             return
         part = self.random.choice(parts)
-        due = in_order(m for m in self.state.mutations if self.random.random() < 0.6)
+        due = self.some_of(lacking(self.state.mutations, part.info))
+        if not due or self.random.random() < 0.5:
+            due = in_order(m for m in self.state.mutations if self.random.random() < 0.6)
         new = self.rewritten(part, due)
         versions = tuple(m.version for m in due)
         name, old = part.info.partition_id, part.manifest.id

@@ -23,11 +23,14 @@ from mergelake.log.segments import EAGER_BYTES, MADE_MAX
 from mergelake.publish.plan import EmptyPart
 from mergelake.table.handle import TableHandle
 from tests.simulation.bugs import BUGS, FIRST
-from tests.simulation.stages import OF_A_STAGE, has_slow_appends, has_small_segments, seeds_of
+from tests.simulation.real_world import RealWorld, without_threads
+from tests.simulation.stages import OF_A_STAGE, REAL_ROWS, has_slow_appends, has_small_segments, seeds_of
 from tests.simulation.threads import simulated_threads
 from tests.simulation.world import Turn, World
 
 STEPS = 900
+REAL_SHARE = 2
+"""Worlds of real parts have so many steps fewer."""
 WORKERS = 2
 TOKENS_MAX = 12
 PREFETCH_MAX = 4
@@ -167,10 +170,13 @@ def _write_empty(handle: TableHandle, schema: object, cover: EmptyPart) -> None:
 
 def run(seed: int, steps: int = STEPS, turns: Sequence[Turn] | None = None, lines: list[str] | None = None) -> Result:
     """One history, by the seed's own choice of turns or by `turns`; raises Violation."""
-    with simulated(seed), uncollected():
-        world = World(seed, lines)
+    with simulated(seed), uncollected(), contextlib.ExitStack() as stack:
+        real = seed >= REAL_ROWS
+        if real:
+            stack.enter_context(without_threads())
+        world = RealWorld(seed, lines) if real else World(seed, lines)
         try:
-            for turn in [None] * steps if turns is None else turns:
+            for turn in [None] * (steps // REAL_SHARE if real else steps) if turns is None else turns:
                 world.step(turn)
             world.finish()
             if seed % 16 in SETTLES:

@@ -349,6 +349,10 @@ OF_A_STAGE = 10**12
 """Seeds from here on are about one stage each, by `seed // OF_A_STAGE`; beyond that they are like small ones."""
 
 
+REAL_ROWS = 1000 * OF_A_STAGE
+"""Seeds from here on are worlds of real parts (`real_world`), and about nothing else."""
+
+
 def seeds_of(number: int, count: int, first: int = 0) -> range:
     """Seeds that are all about one stage of `EVERY_STAGE`; `first` as of general ones."""
     first += (number + 1) * OF_A_STAGE

@@ -24,10 +24,11 @@ from mergelake.log.retention import reachable
 from mergelake.log.segments import Segments
 from mergelake.log.state import State
 from mergelake.store.memory import MemoryStore
+from mergelake.store.protocol import Buffer
 from tests.simulation.bucket import Bucket
 from tests.simulation.invariants import after_entry
 from tests.simulation.kernel import EPOCH_MS
-from tests.simulation.model import Model
+from tests.simulation.model import Model, RowKind
 from tests.simulation.periods import Periods
 from tests.simulation.shown import Shown
 from tests.simulation.tiny import Bodies, Row, Rows, decode, keys_of, manifest_of, places_of
@@ -35,7 +36,7 @@ from tests.simulation.tiny import Bodies, Row, Rows, decode, keys_of, manifest_o
 _TOLD = ("rows", "marks", "bytes_on_disk", "columns")
 
 
-class _Peek(MemoryStore):
+class Peek(MemoryStore):
     """The objects of a bucket as they lie, without faults and uncounted."""
 
     def __init__(self, bucket: Bucket) -> None:
@@ -50,6 +51,9 @@ class _Peek(MemoryStore):
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return self.get(key)[start : start + length]
 
+    def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
+        return [self.get_range(key, start, length) for start, length in ranges]
+
 
 def _segments_of(data: bytes) -> frozenset[str]:
     layout = checkpoint.decode_root(data).layout
@@ -60,7 +64,13 @@ class Table:
     """What one table is in truth."""
 
     def __init__(
-        self, bucket: Bucket, directory: str, bodies: Bodies, tables: Mapping[str, Table], **windows: int
+        self,
+        bucket: Bucket,
+        directory: str,
+        bodies: Bodies,
+        tables: Mapping[str, Table],
+        kind: RowKind,
+        **windows: int,
     ) -> None:
         self.bucket = bucket
         self.directory = directory
@@ -72,6 +82,7 @@ class Table:
         self._named: dict[str, tuple[bytes, frozenset[str]]] = {}
         """Key of a checkpoint -> its bytes, and the segments that it names."""
         self.windows = windows
+        self.kind = kind
         self.names: dict[str, str] = {}
         self.published: set[str] = set()
         self.deleted = 0
@@ -85,11 +96,13 @@ class Table:
 
     def _begin(self) -> None:
         """An empty log."""
-        self.model = Model(self._content, **self.windows)
+        self.model = Model(self._content, **self.windows, kind=self.kind)
         self.state = State()
         self.history: dict[int, State] = {0: self.state}
         self.views: dict[int, dict[str, Rows]] = {0: {}}
         """Version -> partition -> the rows that a reader must see there."""
+        self.physical: dict[int, dict[str, Rows]] = {0: {}}
+        """The same without FINAL."""
         self.entries: dict[int, Entry] = {}
         self.attempts: set[str] = set()
         """Of all members of the log."""
@@ -177,7 +190,7 @@ class Table:
         self._refer(before, after)
         self.objects_exist(entry)
         self.model.execute(entry)
-        self.views[version] = self.model.views
+        self.views[version], self.physical[version] = self.model.views, self.model.physical
         after_entry(self, before, entry, after)
         landed_ms = self.bucket.objects[f"{self.directory}/_log/{version:020d}.json"][1]
         self.periods.on_entry(before, entry, after, landed_ms)
@@ -269,7 +282,7 @@ class Table:
         lives = [self.history, *self.former]
         assert any(version in life for life in lives), f"{what} is of a version that does not exist"
         segments = Segments(
-            _Peek(self.bucket),
+            Peek(self.bucket),
             f"{self.directory}/_log",
             threads=1,
             newest=lambda known: (known, None, frozenset()),

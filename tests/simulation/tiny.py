@@ -81,6 +81,20 @@ def staying(rows: Rows, engine: str) -> list[int]:
     return sorted(at for _, at in best.values())
 
 
+class TinyRows:
+    """What a model has to know of rows (see `RowKind`)."""
+
+    def changed(self, rows: Iterable[Row], version: int, commands: str) -> Rows:
+        return changed(rows, version, commands)
+
+    def staying(self, rows: Rows, engine: str) -> list[int]:
+        return staying(rows, engine)
+
+    def in_order(self, rows: Iterable[Row]) -> Rows:
+        """Their order counts."""
+        return tuple(rows)
+
+
 def manifest_of(
     part_id: str, partition_id: str, rows: Rows, base_version: int, key: str | None = None, offset: int = 0
 ) -> PartManifest:

@@ -9,26 +9,27 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
+from mergelake.core.schema import TableSchema
 from mergelake.log import fold
 from mergelake.log.encoding import decode_entry
 from mergelake.log.operations import AddParts, DropTable
 from mergelake.log.retention import refers
 from mergelake.log.state import ActivePart, State
-from mergelake.log.volatile import lacking
-from mergelake.table.handle import TableHandle
+from mergelake.table.handle import Snapshot, TableHandle
 from tests.simulation.actors import Actor, Reader
 from tests.simulation.admins import Admin
 from tests.simulation.bucket import Bucket, ProcessStore
 from tests.simulation.inserters import Caller, Inserter, Streamer
 from tests.simulation.keepers import Collector, Inspector, Publisher
 from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine, Process
+from tests.simulation.model import RowKind
 from tests.simulation.network import Network
 from tests.simulation.nodes import Merger
 from tests.simulation.planned import PlannedNode
 from tests.simulation.rest import left_over
 from tests.simulation.stages import NAP_MAX, Stage, has_collapsing_engine, stages_of
 from tests.simulation.table import Table
-from tests.simulation.tiny import DIRECTORY, SCHEMA, Bodies, Rows, collapsed, mutated
+from tests.simulation.tiny import DIRECTORY, SCHEMA, Bodies, Rows, TinyRows, collapsed, mutated
 from tests.simulation.weather import Weather
 
 Theme: TypeAlias = tuple[type[Actor], ...]
@@ -85,6 +86,11 @@ class Turn:
 
 class World:
     """Everything that a seed makes."""
+
+    table_class = Table
+    node_class: type[Actor] = PlannedNode
+    kind: RowKind = TinyRows()
+    """Of the rows of all tables."""
 
     def __init__(self, seed: int, lines: list[str] | None = None) -> None:
         kernel = Kernel(seed)
@@ -193,7 +199,7 @@ class World:
     def know(self, directory: str) -> None:
         """A table is one from now on: whatever its log holds already is judged, and all that follows."""
         windows = {"tokens_max": fold.TOKENS_MAX, "hashes_max": HASHES_MAX}
-        table = Table(self.bucket, directory, self.bodies, self.tables, **windows)
+        table = self.table_class(self.bucket, directory, self.bodies, self.tables, self.kind, **windows)
         table.catch_up()
         self.tables[directory] = table
 
@@ -210,9 +216,7 @@ class World:
     def _create(self, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         """The table, made by a process that meets no faults: it is not scheduled."""
         process = Process(self.kernel, "creator", lambda _: None, Machine("creator", 0.0))
-        collapses = has_collapsing_engine(self.kernel.seed)
-        schema = replace(SCHEMA, engine="ReplacingMergeTree") if collapses else SCHEMA
-        self.schema = schema.with_settings(
+        self.schema = self.schema_of(self.kernel.seed).with_settings(
             {
                 "checkpoint_interval": str(self.kernel.random.choice([3, 8, 20])),
                 "history_retention_seconds": str(self.kernel.random.choice([0, 600, 7200])),
@@ -228,6 +232,10 @@ class World:
         )
         store = ProcessStore(self.bucket, process)
         TableHandle.create(store, DIRECTORY, self.schema, clock=process.clock, ids=process.ids, author="creator")
+
+    def schema_of(self, seed: int) -> TableSchema:
+        """The table's schema, without its settings."""
+        return replace(SCHEMA, engine="ReplacingMergeTree") if has_collapsing_engine(seed) else SCHEMA
 
     def start(self, machine: Machine, role: type[Actor], only: str = "") -> None:
         """A process; `only`: it works on one table."""
@@ -304,10 +312,11 @@ class World:
 
     def seen(self, state: State, parts: Sequence[ActivePart], held: Sequence[Rows]) -> Rows:
         """What a reader makes of the parts of a partition: with the mutations that these lack, and FINAL."""
+        snapshot = Snapshot.of(state)
         out: list = []
         for part, rows in zip(parts, held, strict=True):
-            out += mutated(rows, lacking(state.mutations, part.info))
-        return collapsed(tuple(out), state.schemas[state.schema_version].engine)
+            out += mutated(rows, snapshot.lacking(part.info))
+        return collapsed(tuple(out), snapshot.schema.engine)
 
     def finish(self) -> None:
         """What must be true at any end."""
@@ -354,7 +363,7 @@ class World:
                 self.kernel.processes.remove(process)
         self.start(Machine("last gc", 0.0), Collector)
         for name in self.living():
-            self.start(Machine(f"last node {name}", 0.0), PlannedNode, name)
+            self.start(Machine(f"last node {name}", 0.0), self.node_class, name)
             if shown:
                 self.start(Machine(f"last publisher {name}", 0.0), Publisher, name)
         left: list[list[str]] = []

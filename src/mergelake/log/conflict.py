@@ -248,7 +248,7 @@ def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
     )
 
 
-def _check_holes(state: State, infos: Sequence[PartInfo], applied: Sequence[int] = ()) -> Reject | None:
+def _check_holes(state: State, infos: Sequence[PartInfo], applied: Sequence[int]) -> Reject | None:
     """A part that was dropped between the sources may have had mutations that these still lack."""
     holes = state.holes.get(infos[0].partition_id, ())
     if holes and len(infos) > 1:
@@ -337,7 +337,7 @@ def _check_add_volatile(state: State, op: AddVolatile) -> Reject | None:
         return Reject(f"Blocks of partition {op.partition_id} have been dropped")
     if len({pending(state.mutations, info) for info in infos}) > 1:
         return Reject("The sources of the merge lack different mutations")
-    return _check_holes(state, infos)
+    return None
 
 
 def _check_drop(state: State, op: DropRange) -> Reject | None:

@@ -118,7 +118,8 @@ def apply_mutations(handle: TableHandle, run: Run, *, until: int | None = None) 
         for batch in batches(parts):
             handle.base_version()  # the state is fresh enough for parts that are begun now
             state = handle.log.state
-            tasks = [mutation_task(handle.directory, state.schema, part, state) for part in batch]
+            left = [part for part in batch if pending(state.mutations, part.info)]  # others were killed meanwhile
+            tasks = [mutation_task(handle.directory, state.schema, part, state) for part in left]
             outcome = run_tasks(handle, run, tasks)
             failed |= {task.source_ids[0]: failure for task, failure in outcome.failed}
     note_finished(handle)

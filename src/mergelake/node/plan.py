@@ -17,7 +17,7 @@ finds its sources gone. Clocks and leases affect which node works, never correct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mergelake.core.settings import TableSettings
@@ -25,7 +25,7 @@ from mergelake.log.state import ActivePart, State, VolatilePart
 from mergelake.log.volatile import dependents, inside, outermost
 from mergelake.merge.select import merge_bytes_limit
 from mergelake.merge.volatile import choose_uploads, fits_disk, same_content, volatile_allowed
-from mergelake.mutate.plan import batches, due_parts
+from mergelake.mutate.plan import batches, due_parts, without
 from mergelake.node.actions import (
     Abandon,
     Action,
@@ -85,7 +85,7 @@ def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory
         taken |= {source for work in merges if isinstance(work, Propose) for source in work.source_ids}
         actions += merges
         used += len(merges)
-        due = {name: [work for work in works if taken.isdisjoint(work.part_ids)] for name, works in due.items()}
+        due = {name: _without(works, taken) for name, works in due.items()}
     actions += [work for works in due.values() for work in works][: max(0, node.slots.total - used)]
     for table_id in memories.keys() - {table.table_id for table in tables}:
         del memories[table_id]
@@ -213,6 +213,11 @@ def _mutations(node: NodeView, table: TableView) -> list[Mutate]:
         if part.manifest.id not in busy and not any(area.intersects(part.info) for area in avoided)
     ]
     return [Mutate(table.table_id, batch) for batch in batches(parts)]
+
+
+def _without(works: Sequence[Mutate], taken: Collection[str]) -> list[Mutate]:
+    left = [replace(work, sources=tuple(without(work.sources, taken))) for work in works]
+    return [work for work in left if work.sources]
 
 
 def _uploads(node: NodeView, table: TableView) -> list[Upload]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.simulation.bugs import commits, keeping, leader, logs, members, nodes, parts, retired, segments
+from tests.simulation.bugs import commits, keeping, leader, logs, members, mutations, nodes, parts, retired, segments
 from tests.simulation.bugs.registry import BUGS
 from tests.simulation.stages import OF_A_STAGE
 
@@ -34,6 +34,7 @@ __all__ = [
     "leader",
     "logs",
     "members",
+    "mutations",
     "nodes",
     "parts",
     "retired",

@@ -7,9 +7,8 @@ import hashlib
 from unittest import mock
 
 from mergelake.log import conflict, fold
-from mergelake.log.conflict import Reject
 from tests.simulation import actors
-from tests.simulation.bugs.registry import both, bug
+from tests.simulation.bugs.registry import allowed, both, bug
 
 
 @bug
@@ -144,20 +143,9 @@ def mutations_are_forgotten_before_they_are_done():
 
 
 @bug
-def mutations_are_written_down_though_they_were_killed():
-    """Those that a Publish names need not be the next ones."""
-    return _allowed("_check_mutations", "are not the next ones")
-
-
-@bug
-def a_volatile_part_may_lack_different_mutations():
-    return _allowed("_check_add_volatile", "lack different mutations")
-
-
-@bug
 def a_volatile_part_is_taken_from_anybody():
     """Two nodes take it from a third, and both get it."""
-    return _allowed("check", "is built by")
+    return allowed("check", "is built by")
 
 
 @bug
@@ -174,14 +162,3 @@ def a_merge_has_the_level_of_its_sources():
 def what_is_brought_back_need_not_be_kept():
     """Rollback, attach and clone refer to directories that may be deleted at any moment."""
     return mock.patch.object(conflict, "_check_reachable", return_value=None)
-
-
-def _allowed(name, reason):
-    """A precondition of `conflict` is not asked for."""
-    real = getattr(conflict, name)
-
-    def careless(*arguments):
-        found = real(*arguments)
-        return None if isinstance(found, Reject) and reason in found.reason else found
-
-    return mock.patch.object(conflict, name, careless)

@@ -1,0 +1,167 @@
+"""Who works on a table of real parts: each act is a call of the library, as users and nodes make it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, UnavailableError
+from mergelake.lake.environment import Environment
+from mergelake.lake.table import Table
+from mergelake.log.operations import KillMutation
+from mergelake.log.volatile import unfinished
+from mergelake.mutate.submit import submit
+from tests.simulation.actors import Actor
+from tests.simulation.planned import PlannedNode
+from tests.simulation.real_rows import KEYS, NAMES, PARTITIONS, RANKS, condition, meaning, row_of, values_of
+from tests.simulation.tiny import Row, Rows
+
+
+class User(Actor):
+    """Opens the table as a user does."""
+
+    def open(self) -> None:
+        super().open()
+        self.lake = Table("default.t", self.handle, Environment())
+
+    def read(self, version: int, *, final: bool, where: str | None = None) -> dict[str, Rows]:
+        """The rows of a version, by partition."""
+        held: dict[str, list] = {}
+        for values in self.lake.scan(NAMES, where, final=final, version=version):
+            row = dict(zip(NAMES, map(int, values), strict=True))
+            held.setdefault(str(row["p"]), []).append(row_of(row))
+        return {name: tuple(sorted(rows)) for name, rows in held.items()}
+
+    def check(self, version: int) -> None:
+        """6: what is read at a version is the model's at that version, all of it or the rows of a condition."""
+        chosen = condition(self.random) if self.random.random() < 0.5 else None
+        final = self.world.collapses and self.random.random() < 0.7
+        try:
+            found = self.read(version, final=final, where=chosen.text if chosen else None)
+        except (NotFoundError, CorruptDataError, InvalidInputError):
+            if version in self.table.readable():
+                raise
+            return
+        views = (self.table.views if final else self.table.physical)[version]
+        wanted = {
+            name: tuple(sorted(row for row in rows if chosen is None or chosen.holds(values_of(row))))
+            for name, rows in views.items()
+        }
+        wanted = {name: rows for name, rows in wanted.items() if rows}
+        where = f" where {chosen.text}" if chosen else ""
+        assert found == wanted, f"version {version}{where} reads as {found}, not {wanted}"
+
+
+class RealInserter(User):
+    """Inserts rows; what it does not know, it tries again with the same token."""
+
+    roams = 0.0
+
+    def actions(self):
+        return {self.insert: 8, self.again: 3}
+
+    def open(self) -> None:
+        super().open()
+        self.unsure: list[tuple[str, Rows]] = []
+
+    def insert(self) -> None:
+        numbers = [number for number, _ in self.world.new_rows(self.random.randint(1, 5))]
+        rows = tuple(map(self.drawn, numbers))
+        self.bring(f"{self.process.name} {numbers[0]}", rows)
+
+    def drawn(self, number: int) -> Row:
+        """Rows of one key lie in one partition: FINAL is about the whole table."""
+        key = self.random.randrange(KEYS)
+        partition, rank = PARTITIONS[key % len(PARTITIONS)], self.random.randrange(RANKS)
+        return number, (partition, key, rank, self.random.randrange(100), self.random.randrange(100))
+
+    def again(self) -> None:
+        if self.unsure:
+            self.bring(*self.unsure.pop())
+
+    def bring(self, token: str, rows: Rows) -> None:
+        columns = zip(*(values_of(row).values() for row in rows), strict=True)
+        try:
+            done = self.lake.append(dict(zip(NAMES, map(list, columns), strict=True)), token)
+        except UnavailableError:
+            self.unsure.append((token, rows))
+            raise
+        except ConflictError:
+            return
+        if done.duplicate:
+            return
+        held = [part for op in self.table.entries[done.version].ops for part in getattr(op, "parts", ())]
+        mine = [row for part in held for row in self.table.model.known[part.id] if row[0] in {n for n, _ in rows}]
+        kind, engine = self.table.kind, self.handle.schema.engine
+        wanted: list = []
+        for partition in PARTITIONS:  # an insert is collapsed by itself
+            some = tuple(sorted((row for row in rows if row[1][0] == partition), key=lambda row: row[1][1]))
+            wanted += (some[at] for at in kind.staying(some, engine))
+        assert Counter(mine) == Counter(wanted), f"{wanted} were inserted as {mine}"
+        self.check(done.version)
+
+
+class RealMutator(User):
+    """Changes rows, reads what it changed, gives some up, and waits for others."""
+
+    roams = 0.0
+
+    def actions(self):
+        return {self.mutate: 3, self.kill: 0.5, self.apply: 0.7, self.optimize: 0.5, self.idle: 3}
+
+    def idle(self) -> None:
+        """Nothing: time for others."""
+
+    def mutate(self) -> None:
+        commands = self.table.kind.learn([meaning(self.random) for _ in range(self.random.choice([1, 1, 2]))])
+        self.check(submit(self.handle, commands).version)
+
+    def kill(self) -> None:
+        pending = unfinished(self.state)
+        if pending:
+            chosen = self.random.choice(pending)
+            self.check(self.commit(lambda _: [KillMutation(chosen.id)]))
+
+    def apply(self) -> None:
+        """What was there before is written down when it returns."""
+        asked = self.table.state.version
+        self.lake.apply_mutations()
+        left = [m.name for m in unfinished(self.table.state) if m.added <= asked]
+        assert not left, f"mutations were applied, and {left} are not"
+
+    def optimize(self) -> None:
+        self.lake.optimize(final=self.random.random() < 0.5)
+
+
+class RealReader(User):
+    """Reads the newest version, and old ones."""
+
+    roams = 0.0
+
+    def actions(self):
+        return {self.newest: 3, self.older: 2, self.reopen: 0.5}
+
+    def newest(self) -> None:
+        self.follow()
+        self.check(self.state.version)
+
+    def older(self) -> None:
+        self.check(self.random.randint(max(self.state.history, 1), self.state.version))
+
+
+class RealNode(PlannedNode):
+    """A node with the library's own merges, builds and rewrites."""
+
+    roams = 0.0
+
+    def open(self) -> None:
+        self.environment = Environment()
+        super().open()
+
+    def merge_bytes(self, handle, task):
+        return self.environment.run_merges(handle, [task])[0]
+
+    def mutation_bytes(self, handle, tasks):
+        return self.environment.run_mutations(handle, tasks)
+
+    def build_bytes(self, handle, task, disk, unwanted):
+        return self.environment.build_volatile(handle, task, disk.store, unwanted)

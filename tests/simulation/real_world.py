@@ -1,0 +1,99 @@
+"""Worlds of real parts: the code that writes, merges, rewrites and reads them, on the simulated bucket.
+
+They are slower than those of tiny rows, and about less: few processes, and faults of writes, of processes and of disks
+(that damaged bytes are found out is tested elsewhere). Everything that the observer of a table checks is checked here,
+too; what a part holds is read from the bucket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from unittest import mock
+
+from mergelake.core.manifest import PartManifest
+from mergelake.merge.source import SourceReader
+from tests.simulation.bucket import Bucket, Fault
+from tests.simulation.keepers import Collector
+from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine
+from tests.simulation.real_cast import RealInserter, RealMutator, RealNode, RealReader
+from tests.simulation.real_rows import NAMES, REAL_SCHEMA, RealRows, row_of
+from tests.simulation.table import Peek, Table
+from tests.simulation.threads import SimPool
+from tests.simulation.tiny import Rows
+from tests.simulation.weather import Weather
+from tests.simulation.world import World
+
+CAST = (
+    ("insert 1", RealInserter),
+    ("insert 2", RealInserter),
+    ("admin 1", RealMutator),
+    ("admin 2", RealMutator),
+    ("real node 1", RealNode),
+    ("real node 2", RealNode),
+    ("reader", RealReader),
+    ("gc", Collector),
+)
+_POOLS = ("parts.spool", "parts.objects", "parts.writer", "parts.reader", "scan.plan", "scan.read", "scan.layers")
+
+
+class RealTable(Table):
+    """What one table of real parts is in truth."""
+
+    def _content(self, part: PartManifest) -> Rows:
+        schema = self.state.schemas[self.state.schema_version]
+        source = SourceReader(Peek(self.bucket), self.directory, schema, part)
+        rows: list = []
+        for batch in source.read(NAMES, 65536, 1 << 20):
+            columns = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            rows += (row_of(dict(zip(NAMES, values, strict=True))) for values in columns)
+        return tuple(rows)
+
+
+class RealWorld(World):
+    """One table of real parts and those who work on it."""
+
+    table_class = RealTable
+    node_class = RealNode
+
+    def __init__(self, seed: int, lines: list[str] | None = None) -> None:
+        kernel = Kernel(seed)
+        kernel.trace.lines = lines
+        draw = kernel.random
+        bucket = Bucket(kernel, draw.choice([0.0, 0.01, 0.03]), draw.choice([0.0, 0.002, 0.005]), page=1000)
+        bucket.without = frozenset({Fault.FLIP, Fault.TRUNCATE})
+        self.kind = RealRows()
+        self.collapses = seed % 2 == 1
+        self.furnish(kernel, bucket)
+        kernel.preempt = draw.choice([0.02, 0.1])
+        self.pace_s = draw.choice([10.0, 100.0])
+        self.leaps, self.sleepy = draw.choice([0.0, 0.02]), draw.choice([0.0, 0.01])
+        self._create(
+            {
+                "merge_upload_policy": draw.choice(["direct", "volatile"]),
+                "min_bytes_for_wide_part": draw.choice(["0", "10485760"]),
+                "min_rows_for_wide_part": "0",
+                "min_age_to_apply_mutations_seconds": draw.choice(["0", "60"]),
+                "max_bytes_to_merge_volatile": "20000",
+                "index_granularity": "2",
+                "non_replicated_deduplication_window": "0",
+            }
+        )
+        for name, role in CAST:
+            if draw.random() < 0.9:
+                self.start(Machine(name, draw.uniform(-SKEW_MAX_S, SKEW_MAX_S)), role)
+        self.weather = Weather(self, draw)
+        self.weather.rot = self.weather.tears = bucket.rot_rate = 0.0
+
+    def schema_of(self, seed: int):
+        return replace(REAL_SCHEMA, engine="ReplacingMergeTree", engine_args=("r",)) if self.collapses else REAL_SCHEMA
+
+
+@contextlib.contextmanager
+def without_threads() -> Iterator[None]:
+    """What the library does in threads is done at once."""
+    with contextlib.ExitStack() as stack:
+        for place in _POOLS:
+            stack.enter_context(mock.patch(f"mergelake.{place}.ThreadPoolExecutor", SimPool))
+        yield
