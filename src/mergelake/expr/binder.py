@@ -18,8 +18,6 @@ _OPAQUE = (t.Variant, t.Dynamic, t.Json, t.AggregateFunction)
 """Types whose values expressions cannot look at, not even for NULL; CAST takes them to their own type."""
 _OF_CONTAINERS = ("arrayElement", "empty", "length", "mapKeys", "notEmpty", "tupleElement")
 """Functions of containers that do not look at the values inside."""
-_AS_THEY_ARE = ("CAST", "array", "tuple")
-"""Functions that take any value without looking at it."""
 
 
 def bind(
@@ -67,7 +65,7 @@ class _Binder:
                 f"Number of arguments for function {entry.name} doesn't match: passed {len(args)}, should be {wanted}",
             )
         opaque = [arg.type for arg in args if t.holds(arg.type, *_OPAQUE)]
-        for kind in opaque if entry.name not in _AS_THEY_ARE else ():
+        for kind in opaque if entry.name != "CAST" else ():
             if isinstance(kind, _OPAQUE) or entry.name not in _OF_CONTAINERS:
                 raise _not_supported(kind)
         if entry.propagates and any(arg.type == _NULL for arg in args):
