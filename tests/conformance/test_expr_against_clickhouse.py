@@ -102,7 +102,7 @@ dateDiff('hour', ts, t3) | dateDiff('year', d, nd) | DATE '2020-01-01'
 intHash32(i8) | intHash64(u64) | cityHash64(i32) | cityHash64(s) | cityHash64(s, i8, d) | cityHash64(repeat_) | sipHash64(u16) | sipHash64(s)
 sipHash64(s, u8) | cityHash64(concat(s, '0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890'))
 cityHash64(concat(s, '01234567890123456789')) | cityHash64(concat(s, '0123456789012345678901234567890123456789'))
-tuple(i8, s) | (i8, ni) | tu.p | tu.2 | tupleElement(tu, 'q') | [i8, 300] | [s, ns] | array(1, NULL) | a[1] | a[-1] | a[9] | as[2] | m['k'] | m['none']
+tuple(i8, s) | (i8, ni) | map(s, i8) | map('a', 1, 'b', 300) | tu.p | tu.2 | tupleElement(tu, 'q') | [i8, 300] | [s, ns] | array(1, NULL) | arrayZip(a) | arrayZip(as, as) | arrayZip([1, 2], ['x', 'y']) | arrayZip([i8], [s]) | a[1] | a[-1] | a[9] | as[2] | m['k'] | m['none']
 hasAny(a, [1, 300]) | hasAll(a, [1]) | hasAny(as, ['a', 'b']) | hasAll(as, []) | hasToken(s, 'ab') | hasTokenCaseInsensitive(s, 'AB')
 ignore(i8, s) | getSubcolumn(ns, 'null') | getSubcolumn(as, 'size0') | getSubcolumn(m, 'keys') | getSubcolumn(tu, 'p')
 has(a, 1) | has(a, -2) | has(as, 'a') | has(as, NULL) | has(a, 300) | mapKeys(m) | mapValues(m) | mapContains(m, 'j')

@@ -12,7 +12,7 @@ import pytest
 
 import mergelake as ml
 from mergelake.core.clock import ManualClock
-from mergelake.core.errors import CorruptDataError, MergelakeError, UnsupportedError
+from mergelake.core.errors import CorruptDataError, MergelakeError
 from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
@@ -288,17 +288,6 @@ def test_rows_deleted_by_a_mask_are_left_out(oracle: Any, profile: str) -> None:
     _assert_equal(part.storage(), want)
     _assert_equal(read_part(str(path), ["s"]).storage(), want.select(["s"]))
     assert check_part(part.part) == []
-
-
-def test_patch_parts_are_refused_by_name(oracle: Any) -> None:
-    settings = f"{NEWEST}, enable_block_number_column=1, enable_block_offset_column=1"
-    create(oracle, "theirs", {"k": parse_type("UInt8"), "v": parse_type("UInt8")}, order_by="k", settings=settings)
-    oracle.query("INSERT INTO theirs VALUES (1, 1), (2, 2)")
-    oracle.query("SET enable_lightweight_update = 1")
-    oracle.query("UPDATE theirs SET v = 9 WHERE k = 1")
-    (path,) = (path for name, path in part_paths(oracle, "theirs").items() if name.startswith("patch-"))
-    with pytest.raises(UnsupportedError, match="patch"):
-        open_directory(DirectoryStore(str(path.parent)), path.name)
 
 
 def test_projections_are_listed_and_travel_with_the_part(oracle: Any) -> None:

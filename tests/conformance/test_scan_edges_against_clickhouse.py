@@ -116,3 +116,11 @@ def test_an_escaped_byte_in_place_of_a_number_is_refused() -> None:
         db.sql("CREATE TABLE IF NOT EXISTS numbers (a Int32) ENGINE = MergeTree ORDER BY a")
         with pytest.raises(ml.InvalidInputError):
             db.sql(r"INSERT INTO numbers VALUES ('\xff')")
+
+
+@pytest.mark.parametrize(("kind", "most"), [("UInt64", 2**64 - 1), ("Int64", 2**63 - 1)])
+@pytest.mark.parametrize("where", ["c + 1 < 3", "1 + c < 3", "c - 1 > 5", "3 - c < 0", "c + 1 IS NULL"])
+def test_sums_that_wrap_are_found_beside_null(oracle: Any, kind: str, most: int, where: str) -> None:
+    values = f"(5), ({most}), (NULL)"
+    assert_same(oracle, where, f"c Nullable({kind})", "c", values)
+    assert_same(oracle, where, f"c Nullable({kind}), INDEX i c TYPE minmax", "tuple()", values)

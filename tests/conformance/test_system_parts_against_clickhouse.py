@@ -12,26 +12,36 @@ from mergelake.sql.database import connect
 COLUMNS = (
     "rows, marks, files, data_compressed_bytes, data_uncompressed_bytes, marks_bytes, "
     "secondary_indices_compressed_bytes, secondary_indices_uncompressed_bytes, secondary_indices_marks_bytes, "
-    "hash_of_all_files, hash_of_uncompressed_files, uncompressed_hash_of_compressed_files"
+    "hash_of_all_files, hash_of_uncompressed_files, uncompressed_hash_of_compressed_files, has_lightweight_delete"
 )
 INDEXES = "data_compressed_bytes, data_uncompressed_bytes, marks_bytes"
 
 
 @pytest.mark.parametrize("storage", ["packed", "full"])
-def test_bytes_and_hashes_of_a_part_are_those_that_clickhouse_tells(oracle: Any, tmp_path: Path, storage: str) -> None:
+@pytest.mark.parametrize("mutated", [False, True])
+def test_bytes_and_hashes_of_a_part_are_those_that_clickhouse_tells(
+    oracle: Any, tmp_path: Path, storage: str, mutated: bool
+) -> None:
     db = connect(str(tmp_path))
-    name = f"system_parts_{storage}"
+    name = f"system_parts_{storage}_{mutated}"
     least = 0 if storage == "full" else "'10Mi'"
+    rows = 100_000 if mutated else 1000
     db.sql(
         f"CREATE TABLE {name} (k UInt64, s String, n Nullable(Int32), lc LowCardinality(String), a Array(UInt8), "
         "INDEX i s TYPE bloom_filter GRANULARITY 1, INDEX m n TYPE minmax GRANULARITY 2) ENGINE = MergeTree ORDER BY k "
         f"SETTINGS index_granularity = 64, min_bytes_for_full_part_storage = {least}"
+        + (", min_bytes_for_wide_part = 0" if mutated else "")
     )
     db.sql(
         f"INSERT INTO {name} SELECT number, toString(number), if(number % 3 = 0, NULL, number), toString(number % 5), "
-        "range(number % 4) FROM numbers(1000)"
+        f"range(number % 4) FROM numbers({rows})"
     )
+    if mutated:
+        db.table(name).update({"s": "concat(s, 'x')", "n": "n + 1"}, "k < 1000")
+        db.table(name).delete("k % 7 = 1")
     db.table(name).publish()
+    (part,) = db.table(name).handle.log.state.parts()
+    assert part.manifest.masked == mutated
     oracle.query(f"DROP TABLE IF EXISTS default.{name}")
     oracle.query(db.table(name).attach_statement(f"default.{name}"))
     where = f"WHERE database = 'default' AND table = '{name}'"

@@ -33,7 +33,7 @@ class Mixed(AttachedSets):
     @contextmanager
     def using(self, wanted: PartSet, *, exact: bool = False) -> Iterator[LayeredReading]:
         """As always where one table must have all of it."""
-        ids = [part.manifest.id for part in wanted.parts]
+        ids = list(wanted.by_id)
         if exact or len(ids) < 2:
             with super().using(wanted, exact=exact) as reading:
                 yield reading
@@ -42,5 +42,5 @@ class Mixed(AttachedSets):
         without = base.parts[0]
         with super().using(base, exact=True) as reading:
             ((name, _),) = reading.tables
-            rest = wanted.only(frozenset((without.manifest.id, *ids[len(base.parts) :])))
+            rest = wanted.only(frozenset((ids[0], *ids[len(base.parts) :])))
             yield LayeredReading(((name, (without.name,)),), rest)

@@ -125,8 +125,8 @@ class SlowStore(MemoryStore):
     def head(self, key: str) -> Any:
         return self._slowly(super().head, key)
 
-    def list(self, prefix: str, after: str = "") -> Iterator[Any]:
-        return iter(self._slowly(lambda: list(super(SlowStore, self).list(prefix, after))))
+    def list(self, prefix: str, after: str = "", until: str = "") -> Iterator[Any]:
+        return iter(self._slowly(lambda: list(super(SlowStore, self).list(prefix, after, until))))
 
     def delete(self, keys: Iterable[str]) -> None:
         self._slowly(super().delete, list(keys))

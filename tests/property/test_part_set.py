@@ -177,9 +177,15 @@ class Model:
                     self.rows[part.id] = part.partition_id
                     self.contents[part.id] = {part.id: ()}
             case Publish(part, replaced, _, _, mutations):
-                merged = [item for source in replaced for item in self.contents[source].items()]
+                infos = {p.manifest.id: p.info for p in before.partitions[part.partition_id]}
+                lacks = {source: set(pending(before.mutations, infos[source])) for source in replaced}
+                merged = [
+                    (row, (*seen, *(version for version in mutations if version in lacks[source])))
+                    for source in replaced
+                    for row, seen in self.contents[source].items()
+                ]
                 assert len(merged) == len(dict(merged)), "a row twice"
-                self.contents[part.id] = {row: (*seen, *mutations) for row, seen in merged}
+                self.contents[part.id] = dict(merged)
             case Mutation(_, _, scope):
                 self.mutations[after.mutations[-1].version] = scope
                 self.versions.add(after.mutations[-1].version)
@@ -218,7 +224,10 @@ def invariants(state, model):
             inner = leaves(parts, outer.info)  # I3: tiles the range, nothing crosses its border
             assert inner[0].info.min_block == outer.info.min_block
             assert inner[-1].info.max_block == outer.info.max_block
-            assert len({pending(state.mutations, part.info) for part in inner}) == 1
+            later = pending(state.mutations, outer.info)  # the others are applied to each part that lacks them
+            for part in inner:
+                due = pending(state.mutations, part.info)
+                assert tuple(v for v in due if v > outer.info.mutation) == later
             for other in volatile:
                 nested = inside(other.info, outer.info) or inside(outer.info, other.info)
                 assert nested or not other.info.intersects(outer.info)

@@ -109,7 +109,8 @@ def plain(
     busy = candidates.busy | (candidates.volatile if disk is None else candidates.absent)
     if disk is not None:
         busy |= {p.manifest.id for p in everyone if not fits_disk(disk, [p.manifest.bytes_on_disk])}
-    mutations = [mutation.version for mutation in view.state.mutations if not mutation.killed]
+    together = view.settings.text("merge_upload_policy") == "volatile"
+    mutations = [m.version for m in view.state.mutations if together and not (m.killed or m.finished_ms)]
     found = select_merges(
         everyone, view.settings, node.now_ms, bytes_max=[limit], busy=busy, mutations=mutations, base=base
     )

@@ -288,9 +288,15 @@ class Surgeon(Admin):
 
     def on_a_part(self, kind: str) -> None:
         parts = [*self.state.parts()]
-        if parts:
-            with contextlib.suppress(NotFoundError):  # it was merged meanwhile
-                drop_part(self.handle, self.random.choice(parts).name, kind)
+        if not parts:
+            return
+        try:
+            drop_part(self.handle, self.random.choice(parts).name, kind)
+        except NotFoundError:  # it was merged meanwhile
+            pass
+        except InvalidInputError as refusal:  # it lacks a mutation
+            if kind != "detach" or refusal.name != "UNFINISHED":
+                raise
 
     def attach_part(self) -> None:
         detached = self.state.detached

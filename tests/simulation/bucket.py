@@ -251,13 +251,15 @@ class ProcessStore:
 
         return self._do("head", key, work)  # type: ignore[return-value]
 
-    def list(self, prefix: str, after: str = "") -> Iterator[ObjectMeta]:
+    def list(self, prefix: str, after: str = "", until: str = "") -> Iterator[ObjectMeta]:
         """Page by page: what changes between two pages may or may not be seen."""
         start, size = directory_prefix(prefix), self.bucket.page
         while True:
 
             def work(after: str = after) -> list[ObjectMeta]:
-                keys = sorted(key for key in self.bucket.objects if key.startswith(start) and key > after)
+                keys = sorted(
+                    k for k in self.bucket.objects if k.startswith(start) and k > after and (not until or k < until)
+                )
                 return [ObjectMeta(k, len(b), ms) for k in keys[:size] for b, ms in [self.bucket.objects[k]]]
 
             found: list[ObjectMeta] = self._do("list", prefix, work)  # type: ignore[assignment]

@@ -245,7 +245,11 @@ def publish(
     form: Form = "table",
     options: Options = None,
 ) -> None:
-    """Let a stock ClickHouse see a table's newest version."""
+    """Let a stock ClickHouse see a table's newest version.
+
+    Pending mutations are applied first. With --follow they are left to a node with the role mutate: until it has
+    applied them, ClickHouse sees the version before.
+    """
     from mergelake.publish.publish import PublishReport, follow as follow_table
 
     output = output_as(form)
@@ -256,6 +260,7 @@ def publish(
             "version": report.version,
             "added": list(report.added),
             "removed": list(report.removed),
+            **({"not applied yet": list(report.pending)} if report.pending else {}),
         }
         output.facts({**facts, "empty parts": list(report.dropped), "waiting": report.waiting})
 
@@ -280,7 +285,7 @@ def node(
     local: Annotated[
         str | None, typer.Option(help="Directory on this machine's disk for volatile parts", show_default=False)
     ] = None,
-    roles: Annotated[str, typer.Option(help="What it does, of these")] = "merge,upload,gc",
+    roles: Annotated[str, typer.Option(help="What it does, of these")] = "merge,mutate,upload,gc",
     grace: Annotated[float, typer.Option(help="Seconds to finish and upload in, when it is stopped", min=0)] = _GRACE_S,
     once: Annotated[bool, typer.Option("--once", help="Merge what is due, then leave")] = False,
     listen: Annotated[

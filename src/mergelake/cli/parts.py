@@ -46,7 +46,7 @@ def inspect(
     from mergelake.parts.public import read_part
 
     output = output_as(form)
-    opened = read_part(path, options=storage_options(options), granularity=granularity)
+    opened = read_part(path, options=storage_options(options), granularity=granularity, patches=False)
     facts = inspect_part(opened.part, opened.name, check="full" if check else "fast")
     if form == "json":
         output.json({**asdict(facts), "ratio": round(facts.ratio, 3)})
@@ -77,7 +77,7 @@ def check_part_command(
     output = output_as(form)
     schema = _schema(ddl)
     try:
-        opened = read_part(path, options=storage_options(options), granularity=granularity)
+        opened = read_part(path, options=storage_options(options), granularity=granularity, patches=False)
         problems = check_part(opened.part) if schema is None else check_directory(opened.part, schema)
     except CorruptDataError as broken:  # so broken that it cannot be opened
         problems = [Problem(broken.what, "", broken.object_key, broken.offset, broken.expected, broken.found)]
@@ -122,6 +122,8 @@ def _draw(output: Output, facts: PartFacts, checked: str) -> None:
         shown["Key"] = ", ".join(facts.key)
         shown["  first row"] = ", ".join(facts.first_key)
         shown["  last row"] = ", ".join(facts.last_key)
+    if facts.patches:
+        shown["Patch parts"] = ", ".join(facts.patches)
     shown["Checked"] = f"{checked}: {len(facts.problems) or 'no'} problem{'' if len(facts.problems) == 1 else 's'}"
     output.facts(shown)
     for problem in facts.problems:

@@ -55,11 +55,7 @@ def _unchunked(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         chunks = [chunk for chunk in array.chunks if len(chunk)]
         if not chunks:
-            return (
-                pa.array([], array.type)
-                if not isinstance(array.type, pa.BaseExtensionType)
-                else array.type.wrap_array(pa.array([], array.type.storage_type))
-            )
+            return pa.nulls(0, array.type)
         array = chunks[0] if len(chunks) == 1 else array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):
             raise error("TOO_LARGE_STRING_SIZE", "A column of more than 2 GiB must come in several batches")

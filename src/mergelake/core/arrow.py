@@ -99,12 +99,12 @@ def storage_type(data_type: t.DataType) -> pa.DataType:
         case t.LowCardinality(inner):
             return pa.dictionary(pa.int32(), storage_type(inner))
         case t.Array(inner):
-            return pa.list_(pa.field("item", storage_type(inner), nullable=t.is_nullable(inner)))
+            return pa.list_(_field("item", inner))
         case t.Map(key, value):
             return storage_type(t.Array(t.Tuple((key, value), ("keys", "values"))))
         case t.Tuple(elements):
             named = zip(tuple_names(data_type), elements, strict=True)
-            return pa.struct([pa.field(name, storage_type(e), nullable=t.is_nullable(e)) for name, e in named])
+            return pa.struct([_field(name, element) for name, element in named])
         case t.Variant(alternatives, names):
             return pa.struct([pa.field(n, storage_type(e)) for n, e in zip(names, alternatives, strict=True)])
         case t.Json():
@@ -112,6 +112,11 @@ def storage_type(data_type: t.DataType) -> pa.DataType:
             return pa.list_(pa.field("item", entry, nullable=False))
         case t.Unknown():
             raise unreadable(data_type)
+
+
+def _field(name: str, data_type: t.DataType) -> pa.Field:
+    nullable = t.is_nullable(data_type) or isinstance(data_type, t.Nothing)
+    return pa.field(name, storage_type(data_type), nullable=nullable)
 
 
 def unreadable(data_type: t.Unknown) -> MergelakeError:

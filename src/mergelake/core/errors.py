@@ -62,6 +62,8 @@ CLICKHOUSE_CODES: dict[str, int] = {
     "UNKNOWN_SETTING": 115,
     "INCORRECT_DATA": 117,
     "UNEXPECTED_AST_STRUCTURE": 223,
+    "UNEXPECTED_EXPRESSION": 183,
+    "INCORRECT_RESULT_OF_SCALAR_SUBQUERY": 125,
     "ENGINE_REQUIRED": 119,
     "READONLY": 164,
     "BAD_TYPE_OF_FIELD": 169,
@@ -135,6 +137,7 @@ CLICKHOUSE_CODES: dict[str, int] = {
     "ACCESS_DENIED": 497,
     "MEMORY_LIMIT_EXCEEDED": 241,
     "LIMIT_EXCEEDED": 290,
+    "SET_SIZE_LIMIT_EXCEEDED": 191,
     "TIMEOUT_EXCEEDED": 159,
 }
 """ClickHouse error names that we raise, with their numbers. Source: ClickHouse, `src/Common/ErrorCodes.cpp`."""

@@ -39,6 +39,8 @@ _TOKEN = re.compile(
 _AFTER_DOT = re.compile(rf"{_DIGITS}(?P<tail>\w*+)", re.ASCII)
 _WORD = re.compile(r"[\w$]++", re.ASCII)
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
+_STRING = re.compile(QUOTED_STRING, re.DOTALL)
+_STRINGS = re.compile(rf"\s*+{QUOTED_STRING}(?:\s*+,\s*+{QUOTED_STRING})*+\s*+(?=\])", re.DOTALL | re.ASCII)
 _NEVER_CLOSED = {"'": "string", "\u2018": "string", "`": "identifier", '"': "identifier", "\u201c": "identifier"}
 DEPTH_MAX = 1000
 """Maximum nesting of brackets: the default of ClickHouse's parser (`max_parser_depth`)."""
@@ -204,6 +206,19 @@ class TokenReader:
         token = self.peek()
         self._at += token.kind != "end"
         return token
+
+    def strings(self) -> list[str] | None:
+        """Skip the string literals, separated by commas, up to the next `]`; returns them as written.
+
+        None if anything else is before it. Much faster than a token for each of many thousands.
+        """
+        if self._at < len(self._tokens):
+            return None
+        found = _STRINGS.match(self.text, self._read_to, self.end)
+        if found is None:
+            return None
+        self._read_to = found.end()
+        return _STRING.findall(found.group())
 
     @property
     def previous_end(self) -> int:

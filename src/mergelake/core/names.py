@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mergelake.core.errors import error
 
 _NAME = re.compile(r"([0-9A-Za-z-]+)_(-?\d+)_(-?\d+)_(\d+)(?:_(\d+))?")
+_PATCH = re.compile(r"patch-[0-9a-f]{32}-(.+)")
 LEVEL_MAX = 4294967295
 """A level that covers every part in its block range. Source: ClickHouse, `MergeTreePartInfo.h`."""
 
@@ -81,6 +82,16 @@ class PartInfo:
             and self.min_block <= other.max_block
             and other.min_block <= self.max_block
         )
+
+
+def patched_partition(partition_id: str) -> str | None:
+    """The partition whose parts the patch parts of `partition_id` change; None if that is not one of patch parts.
+
+    >>> patched_partition(PartInfo.parse("patch-dc67219f569b73798f4e21b825abfce4-all_5_5_0_4").partition_id)
+    'all'
+    """
+    match = _PATCH.fullmatch(partition_id)
+    return match[1] if match else None
 
 
 def merged_name(infos: Sequence[PartInfo], holes: Sequence[PartInfo] = ()) -> PartInfo:

@@ -120,6 +120,11 @@ _TABLE = (
         10,
         "Number of pending mutations from which nodes rewrite parts without waiting",
     ),
+    Setting(
+        "number_of_mutations_to_throw",
+        1000,
+        "Number of unfinished mutations from which further ones are refused; 0: no limit",
+    ),
     Setting("merge_max_block_size", 8192, "Accepted, no effect"),
     Setting("merge_max_chunk_bytes", 64 * MIB, "Bytes of the key range that a merge holds in memory at a time"),
     Setting(

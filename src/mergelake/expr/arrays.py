@@ -6,6 +6,7 @@ Indices count from 1, negative ones from the end; an index outside an array give
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +81,32 @@ def _array(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Reso
         return Vec(pa.ListArray.from_arrays(offsets, items, type=target))
 
     return Resolved(result, run=run, cost=20)
+
+
+@special("arrayZip", 1, 1 << 20)
+def _array_zip(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
+    kinds = [t.inner_type(arg.type) for arg in args]
+    arrays = [kind for kind in kinds if isinstance(kind, t.Array)]
+    if len(arrays) < len(kinds):
+        raise illegal("arrayZip", *kinds)
+    result = t.Array(t.Tuple(tuple(kind.inner for kind in arrays)))
+    unequal = error("SIZES_OF_ARRAYS_DONT_MATCH", "The argument arrays of function arrayZip have different sizes")
+    if all(isinstance(arg, BoundLiteral) for arg in args):
+        lists: list[list[Any]] = [arg.value for arg in args if isinstance(arg, BoundLiteral)]
+        if len(set(map(len, lists))) > 1:
+            raise unequal
+        return Resolved(result, node=BoundLiteral(list(zip(*lists, strict=True)), result))
+    target = storage_type(result)
+
+    def run(ctx: EvaluationContext) -> Vec:
+        columns = [ctx.eval(arg).broadcast(ctx.rows).data for arg in args]
+        offsets = offsets_of(columns[0])
+        if any(np.any(np.diff(offsets_of(column)) != np.diff(offsets)) for column in columns):
+            raise unequal
+        items = pa.StructArray.from_arrays([column.flatten() for column in columns], fields=list(target.value_type))
+        return Vec(pa.ListArray.from_arrays(pa.array(offsets - offsets[0], pa.int32()), items, type=target))
+
+    return Resolved(result, run=run, can_raise=True, cost=20, args=args)
 
 
 def offsets_of(data: pa.Array) -> npt.NDArray[np.int64]:
@@ -224,6 +251,16 @@ def _has_run(lists: BoundNode, inner: t.DataType, wanted: object) -> Callable[[E
         return Vec(total[offsets[1:]] > total[offsets[:-1]])
 
     return run
+
+
+@special("map", 0, 1 << 20)
+def _map(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resolved:
+    if len(args) % 2:
+        raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", f"map() takes keys and values by turns, not {len(args)} values")
+    sides = tuple(environment.call("array", args[first::2]) for first in (0, 1))
+    key, value = (side.type.inner for side in sides if isinstance(side.type, t.Array))
+    result = t.Map(key, value)
+    return Resolved(result, node=cast_node(environment.call("tuple", sides), result, environment))
 
 
 def _map_part(name: str, part: int) -> None:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 
 from mergelake.core import types as t
-from mergelake.core.errors import error, there_are
+from mergelake.core.errors import MergelakeError, error, there_are
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
 from mergelake.expr.evaluate import evaluate_constant, propagating
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
@@ -14,6 +14,10 @@ from mergelake.expr.registry import BindingEnvironment, Operand, Seed, find_func
 from mergelake.expr.subcolumns import find_subcolumn
 
 _NULL = t.Nullable(t.Nothing())
+_OPAQUE = (t.Variant, t.Dynamic, t.Json, t.AggregateFunction)
+"""Types whose values expressions cannot look at, not even for NULL; CAST takes them to their own type."""
+_OF_CONTAINERS = ("arrayElement", "empty", "length", "mapKeys", "notEmpty", "tupleElement")
+"""Functions of containers that do not look at the values inside."""
 
 
 def bind(
@@ -34,7 +38,7 @@ class _Binder:
     def bind(self, node: SyntaxNode) -> BoundNode:
         match node:
             case Literal(value, data_type):
-                return BoundLiteral(value, data_type)
+                return BoundLiteral(list(value) if isinstance(value, tuple) else value, data_type)
             case ColumnRef(name):
                 return self._column(name)
             case Call(function, args):
@@ -60,12 +64,18 @@ class _Binder:
                 "NUMBER_OF_ARGUMENTS_DOESNT_MATCH",
                 f"Number of arguments for function {entry.name} doesn't match: passed {len(args)}, should be {wanted}",
             )
+        opaque = [arg.type for arg in args if t.holds(arg.type, *_OPAQUE)]
+        for kind in opaque if entry.name != "CAST" else ():
+            if isinstance(kind, _OPAQUE) or entry.name not in _OF_CONTAINERS:
+                raise _not_supported(kind)
         if entry.propagates and any(arg.type == _NULL for arg in args):
             return BoundLiteral(None, _NULL)
         rule_args = tuple(Operand(t.inner_type(arg.type), arg) for arg in args) if entry.propagates else args
         resolved = entry.rule(rule_args, self._environment)
         if resolved.node is not None:
             return resolved.node
+        if opaque and entry.name == "CAST":
+            raise _not_supported(opaque[0])
         args = resolved.args if resolved.args is not None else args
         can_raise = resolved.can_raise or any(isinstance(arg, BoundCall) and arg.can_raise for arg in args)
         cost = resolved.cost + sum(arg.cost for arg in args if isinstance(arg, BoundCall))
@@ -81,3 +91,8 @@ class _Binder:
         if not resolved.varies and all(isinstance(arg, BoundLiteral) for arg in args):
             return evaluate_constant(bound)
         return bound
+
+
+def _not_supported(kind: t.DataType) -> MergelakeError:
+    message = f"Values of type {kind} are not supported in expressions here"
+    return error("NOT_IMPLEMENTED", message, "Keep what is needed of it in a column of its own")

@@ -24,6 +24,10 @@ def cast_node(node: BoundNode, target: t.DataType, environment: BindingEnvironme
     """`node` cast to `target`; `node` itself if it already has that type."""
     if node.type == target:
         return node
+    if isinstance(node, BoundLiteral) and isinstance(node.type, t.Int) and isinstance(target, t.Int):
+        low = -(1 << (target.bits - 1)) if target.signed else 0
+        if low <= node.value < low + (1 << target.bits):
+            return BoundLiteral(node.value, target)  # a list of constants may have a hundred thousand
     return environment.call("CAST", (node, BoundLiteral(str(target).encode(), t.STRING)))
 
 

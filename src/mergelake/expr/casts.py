@@ -22,6 +22,7 @@ from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
 from mergelake.expr.evaluate import Kernel
+from mergelake.expr.nested_casts import nested_kernel
 from mergelake.expr.values import Data, constant_vec, data_from_arrow, data_to_arrow
 
 _NUMBER = (t.Int, t.Float, t.Bool)
@@ -43,6 +44,8 @@ def can_raise(source: t.DataType, target: t.DataType) -> bool:
         return True
     if isinstance(source, t.DateTime64):
         return isinstance(target, (t.Int, t.DateTime64))
+    if isinstance(source, (t.Array, t.Map, t.Tuple)):
+        return True
     return isinstance(source, t.Float) and not isinstance(target, t.Float)
 
 
@@ -87,7 +90,7 @@ def _kernel(source: t.DataType, target: t.DataType) -> Kernel | None:
         return _from_date(source, target)
     if isinstance(source, _NUMBER):
         return _number_to_date(target)
-    return _nested(source, target)
+    return nested_kernel(source, target, _kernel)
 
 
 def _parse(data: pa.Array, target: t.DataType) -> Data:
@@ -357,27 +360,3 @@ def _number_to_days32(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
     whole = _whole(data)
     seconds = np.clip(whole, 0, _LAST_DATE32 * _DAY).astype(np.int64) // _DAY
     return np.asarray(np.where(whole <= _LAST_DATE32, np.maximum(whole, _FIRST_DATE32), seconds), np.int32)
-
-
-def _nested(source: t.DataType, target: t.DataType) -> Kernel | None:
-    if not (isinstance(source, t.Array) and isinstance(target, t.Array)):
-        return None
-    from mergelake.expr.values import from_arrow, plain_type
-
-    inner_kernel = _kernel(plain_type(source.inner), plain_type(target.inner))
-    if inner_kernel is None or (t.is_nullable(source.inner) and not t.is_nullable(target.inner)):
-        return None
-    want = storage_type(target)
-    inner_target = target.inner
-
-    def convert(data: pa.Array) -> pa.Array:
-        values = from_arrow(data.flatten(), source.inner).decoded()
-        if isinstance(inner_target, t.LowCardinality):
-            raise error("NOT_IMPLEMENTED", f"Conversion to {target} is not supported")
-        items = data_to_arrow(inner_kernel(values.data), values.valid, want.value_type)
-        lengths = np.asarray(pc.fill_null(pc.list_value_length(data), 0).to_numpy())
-        offsets = np.zeros(len(data) + 1, np.int32)
-        np.cumsum(lengths, out=offsets[1:])
-        return pa.ListArray.from_arrays(pa.array(offsets), items, type=want)
-
-    return convert

@@ -30,7 +30,7 @@ from mergelake.expr.registry import BindingEnvironment, Resolved, illegal, speci
 from mergelake.expr.values import (
     Data,
     Vec,
-    arrow_value,
+    arrow_values,
     constant_vec,
     data_to_arrow,
     mask_array,
@@ -121,6 +121,26 @@ def _as_element(value: Any, plain: t.DataType, kind: t.Enum) -> int | None:
     return value if value in numbers else None
 
 
+def _converted(right: BoundNode, kind: t.DataType) -> list[Any]:
+    """The distinct members as storage values of `kind`, without those that cannot match."""
+    if isinstance(right, BoundLiteral):
+        inner = t.inner_type(right.type)
+        if isinstance(inner, t.Array) and t.inner_type(inner.inner) == kind:
+            return _distinct([value for value in right.value if value is not None], kind)
+    pairs = _members(right, wide=False)
+    converted = [convert_member(value, source, kind) for value, source in pairs]
+    return _distinct([value for value in converted if value is not None], kind)
+
+
+def _distinct(values: list[Any], kind: t.DataType) -> list[Any]:
+    return list(dict(zip(_identities(values, kind), values, strict=True)).values())
+
+
+def _identities(values: list[Any], kind: t.DataType) -> list[Any]:
+    """Equal for equal members: 0.0 and -0.0 are two, as sets compare floats by their bits; arrays are not hashable."""
+    return values if isinstance(kind, (t.Int, t.Decimal, t.String, t.FixedString, t.UUID)) else list(map(repr, values))
+
+
 def _members(right: BoundNode, wide: bool) -> list[tuple[Any, t.DataType]]:
     """The constants of the right side with their types; `wide`: the left side is a tuple, so one may be a member."""
     if not isinstance(right, BoundLiteral):
@@ -143,12 +163,9 @@ def _membership(name: str, *, negate: bool) -> None:
             return Resolved(left.type, node=left)
         if isinstance(kind, t.Tuple):
             return Resolved(t.UINT8, run=_tuples(name, left, kind, right, environment, negate), cost=20, args=args)
-        pairs = _members(right, wide=False)
-        converted = [convert_member(value, source, kind) for value, source in pairs]
-        # 0.0 and -0.0 are two members: sets compare floats by their bits.
-        values = list({repr(value): value for value in converted if value is not None}.values())
+        values = _converted(right, kind)
         lookup = contains(values, kind)
-        folded = BoundLiteral(list(values), t.Array(kind))
+        folded = BoundLiteral(values, t.Array(kind))
         result = t.Nullable(t.UINT8) if t.is_nullable(left.type) else t.UINT8
 
         def run(ctx: EvaluationContext) -> Vec:
@@ -197,7 +214,7 @@ def contains(values: list[Any], kind: t.DataType) -> Callable[[Data], npt.NDArra
 def positions(values: list[Any], kind: t.DataType) -> Callable[[Data], npt.NDArray[np.int64]]:
     """A lookup of data: for each value its position in `values`, or -1."""
     target = storage_type(kind)
-    members = pa.array([arrow_value(value, kind) for value in values], target)
+    members = pa.array(arrow_values(values, kind), target)
 
     def find(data: Data) -> npt.NDArray[np.int64]:
         array = data if not isinstance(data, np.ndarray) else data_to_arrow(data, None, target)
@@ -206,38 +223,60 @@ def positions(values: list[Any], kind: t.DataType) -> Callable[[Data], npt.NDArr
     return find
 
 
+def _converted_rows(name: str, kind: t.Tuple, right: BoundNode) -> list[tuple[Any, ...]]:
+    """The tuples on the right as storage values of the elements of `kind`, without those that cannot match."""
+    wanted = [t.inner_type(element) for element in kind.elements]
+    array = t.inner_type(right.type)
+    member = t.inner_type(array.inner) if isinstance(array, t.Array) else None
+    own = [t.inner_type(element) for element in member.elements] if isinstance(member, t.Tuple) else []
+    if isinstance(right, BoundLiteral) and own == wanted:
+        same: list[tuple[Any, ...]] = right.value
+        return [row for row in same if None not in row]
+    rows: list[tuple[Any, ...]] = []
+    for value, source in _members(right, wide=True):
+        plain = t.inner_type(source)
+        if not isinstance(plain, t.Tuple) or len(plain.elements) != len(wanted):
+            raise illegal(name, kind, plain)
+        pairs = zip(value, plain.elements, kind.elements, strict=True)
+        rows.append(tuple(convert_member(item, from_kind, to_kind) for item, from_kind, to_kind in pairs))
+    return [row for row in rows if all(item is not None for item in row)]
+
+
 def _tuples(
     name: str, left: BoundNode, kind: t.Tuple, right: BoundNode, environment: BindingEnvironment, negate: bool
 ) -> Callable[[EvaluationContext], Vec]:
+    """Each element gives its position among the distinct members; positions are combined from left to right.
+
+    `known` has the combinations that occur in the set, and the position among them is the code for the next element: so
+    numbers stay below the square of the number of rows, whatever the number of elements.
+    """
     width = len(kind.elements)
     columns = [environment.call("tupleElement", (left, BoundLiteral(i + 1, t.UINT8))) for i in range(width)]
-    rows: list[list[Any]] = []
-    for value, source in _members(right, wide=True):
-        plain = t.inner_type(source)
-        if not isinstance(plain, t.Tuple) or len(plain.elements) != width:
-            raise illegal(name, kind, plain)
-        pairs = zip(value, plain.elements, kind.elements, strict=True)
-        rows.append([convert_member(item, from_kind, to_kind) for item, from_kind, to_kind in pairs])
-    rows = [row for row in rows if all(item is not None for item in row)]
-    lookups, codes = [], np.zeros(len(rows), np.int64)
+    rows = _converted_rows(name, kind, right)
+    steps = []
+    codes = np.zeros(len(rows), np.int64)
     for i in range(width):
-        distinct = list(dict.fromkeys(row[i] for row in rows))
-        lookups.append((positions(distinct, t.inner_type(kind.elements[i])), len(distinct)))
-        codes = codes * len(distinct) + np.array([distinct.index(row[i]) for row in rows], np.int64)
+        element = t.inner_type(kind.elements[i])
+        values = [row[i] for row in rows]
+        distinct = _distinct(values, element)
+        place = {identity: at for at, identity in enumerate(_identities(distinct, element))}
+        numbers = np.array([place[identity] for identity in _identities(values, element)], np.int64)
+        known, codes = np.unique(codes * len(distinct) + numbers, return_inverse=True)
+        steps.append((positions(distinct, element), len(distinct), known))
 
     def run(ctx: EvaluationContext) -> Vec:
         if not rows:
             return Vec(np.full(1, negate))
         row_codes = np.zeros(ctx.rows, np.int64)
-        good = np.ones(ctx.rows, np.bool_)
-        for column, (lookup, count) in zip(columns, lookups, strict=True):
+        hit = np.ones(ctx.rows, np.bool_)
+        for column, (lookup, count, known) in zip(columns, steps, strict=True):
             vec = ctx.eval(column)
             at = lookup(vec.data)
             at = at if vec.valid is None else np.where(vec.valid, at, -1)
             at = at if vec.codes is None else at[vec.codes]
-            good &= at >= 0
-            row_codes = row_codes * count + at
-        hit = good & np.isin(row_codes, codes)
+            combined = row_codes * count + at
+            row_codes = np.minimum(np.searchsorted(known, combined), len(known) - 1)
+            hit &= (at >= 0) & (known[row_codes] == combined)
         return Vec(~hit if negate else hit)
 
     return run

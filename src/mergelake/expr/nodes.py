@@ -41,9 +41,12 @@ _OPERATORS = INFIX.keys() | _POSTFIX.keys() | {"not", "negate"}
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant as written: int, float, bytes (a String), or None (NULL), with the type ClickHouse gives it."""
+    """A constant as written: int, float, bytes (a String), or None (NULL), with the type ClickHouse gives it.
 
-    value: int | float | bytes | None
+    A long array of strings is a literal too, with a tuple of bytes as its value.
+    """
+
+    value: int | float | bytes | tuple[bytes, ...] | None
     type: DataType
 
     def __str__(self) -> str:
@@ -51,6 +54,8 @@ class Literal:
             return "NULL"
         if isinstance(self.value, bytes):
             return quote_bytes(self.value)
+        if isinstance(self.value, tuple):
+            return f"[{', '.join(map(quote_bytes, self.value))}]"
         if str(self.type) == "Bool":
             return "true" if self.value else "false"
         if isinstance(self.value, float):

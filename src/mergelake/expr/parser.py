@@ -17,12 +17,11 @@ Source: ClickHouse, `src/Parsers/ExpressionListParsers.cpp`.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from mergelake.core.errors import UnsupportedError, error
 from mergelake.core.lexer import Token, TokenReader, number_value
+from mergelake.core.sized_cache import sized_cache
 from mergelake.core.text import string_bytes
-from mergelake.core.types import INTERVAL_UNITS, STRING, Bool, DataType, Float, Int, Nothing, Nullable
+from mergelake.core.types import INTERVAL_UNITS, STRING, Array, Bool, DataType, Float, Int, Nothing, Nullable
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
 
 _BINARY = {
@@ -52,11 +51,13 @@ _BINARY = {
 _NEGATED = {"in": "notIn", "like": "notLike", "ilike": "notILike"}
 _MERGED = ("and", "or", "concat")
 _RESERVED = {"AND", "OR", "NOT", "IN", "LIKE", "ILIKE", "BETWEEN", "IS", "DIV", "MOD", "THEN", "ELSE", "WHEN", "END"}
+_LONG = 100
+"""Strings of an array from which on it is one literal: trees of so many nodes take long."""
 _MAX_DEPTH = 120
 """Maximum nesting of operands. ClickHouse allows 1000 (`max_ast_depth`); each takes several Python stack frames."""
 
 
-@lru_cache(maxsize=1024)
+@sized_cache(1024, 1 << 20, len)
 def parse(text: str) -> SyntaxNode:
     """The tree of one ClickHouse expression.
 
@@ -229,7 +230,14 @@ class _Parser(TokenReader):
         if token.text == "(":
             return self._parenthesis()
         if token.text == "[":
-            return Call("array", self._list("]"))
+            texts = self.strings()
+            if texts is None:
+                return Call("array", self._list("]"))
+            self._expect("]")
+            values = tuple(map(_string, texts))
+            if len(values) > _LONG:
+                return Literal(values, Array(STRING))
+            return Call("array", tuple(Literal(value, STRING) for value in values))
         self._at -= token.kind != "end"
         if token.text == "{":
             raise UnsupportedError("Query parameters are not supported in expressions", name="NOT_IMPLEMENTED")
@@ -355,6 +363,11 @@ class _Parser(TokenReader):
         args.append(self.expression(0) if self.accept("ELSE") else Literal(None, _NULL_TYPE))
         self._expect("END")
         return Call("multiIf", tuple(args))
+
+
+def _string(quoted: str) -> bytes:
+    body = quoted[1:-1]
+    return string_bytes(quoted) if "\\" in body or "'" in body else body.encode("utf-8", "surrogateescape")
 
 
 _NULL_TYPE: DataType = Nullable(Nothing())

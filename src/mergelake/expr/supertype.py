@@ -34,6 +34,9 @@ def _mixed(types: list[t.DataType]) -> t.DataType:
         return _dates(types)
     if all(isinstance(kind, t.Array) for kind in types):
         return t.Array(common_type([kind.inner for kind in types if isinstance(kind, t.Array)]))
+    maps = [kind for kind in types if isinstance(kind, t.Map)]
+    if len(maps) == len(types):
+        return t.Map(common_type([kind.key for kind in maps]), common_type([kind.value for kind in maps]))
     tuples = [kind for kind in types if isinstance(kind, t.Tuple)]
     if len(tuples) == len(types) and len({len(kind.elements) for kind in tuples}) == 1:
         return t.Tuple(tuple(common_type(list(each)) for each in zip(*(kind.elements for kind in tuples), strict=True)))

@@ -119,6 +119,8 @@ def data_from_arrow(array: pa.Array, plain: t.DataType) -> Data:
             return _fixed(array, 16).view(UUID_DATA if isinstance(plain, t.UUID) else _IPV6).ravel()
         case t.String() | t.FixedString() | t.Array() | t.Map() | t.Tuple() | t.Nothing():
             return array
+        case t.Variant() | t.Dynamic() | t.Json() | t.AggregateFunction():  # as they are: no function takes them
+            return array
         case t.Int(bits) if bits > 64:
             return _wide_ints(array, bits, plain.signed)
         case t.Decimal() if plain.bits > 64:
@@ -135,11 +137,19 @@ def to_arrow(vec: Vec, data_type: t.DataType, rows: int) -> pa.Array:
     target = storage_type(data_type)
     if isinstance(data_type, t.LowCardinality) and vec.codes is not None:
         values = data_to_arrow(vec.data, vec.valid, target.value_type)
-        return pa.DictionaryArray.from_arrays(pa.array(vec.codes, pa.int32()), values)
+        return _distinct(vec.codes, values)
     column = vec.broadcast(rows)
     if isinstance(data_type, t.LowCardinality):
         return data_to_arrow(column.data, column.valid, target.value_type).dictionary_encode().cast(target)
     return data_to_arrow(column.data, column.valid, target)
+
+
+def _distinct(codes: npt.NDArray[np.int32], values: pa.Array) -> pa.DictionaryArray:
+    """A dictionary array that has no value twice, as ClickHouse demands: a function may make values equal."""
+    encoded = values.dictionary_encode("encode")
+    if len(encoded.dictionary) < len(values):
+        codes, values = encoded.indices.to_numpy()[codes], encoded.dictionary
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), values)
 
 
 def data_to_arrow(data: Data, valid: npt.NDArray[np.bool_] | None, target: pa.DataType) -> pa.Array:
@@ -224,7 +234,7 @@ def arrow_value(value: Any, data_type: t.DataType) -> Any:
             names = plain.names or tuple(str(i + 1) for i in range(len(elements)))
             return {n: arrow_value(v, e) for n, v, e in zip(names, value, elements, strict=True)}
         case t.Array(inner):
-            return [arrow_value(v, inner) for v in value]
+            return arrow_values(value, inner)
         case t.Map(key, item):
             pair = t.Tuple((key, item), ("keys", "values"))
             return [arrow_value(v, pair) for v in value]
@@ -233,6 +243,18 @@ def arrow_value(value: Any, data_type: t.DataType) -> Any:
         case t.Decimal() if plain.bits > 64:
             return int(value).to_bytes(plain.bits // 8, "little", signed=True)
     return value
+
+
+def arrow_values(values: list[Any], data_type: t.DataType) -> list[Any]:
+    """`arrow_value` of each."""
+    return values if _is_same_in_arrow(data_type) else [arrow_value(value, data_type) for value in values]
+
+
+def _is_same_in_arrow(data_type: t.DataType) -> bool:
+    """Whether storage values of the type are what pyarrow takes and gives."""
+    plain = plain_type(data_type)
+    wide = isinstance(plain, (t.Int, t.Decimal)) and plain.bits > 64
+    return not (wide or isinstance(plain, (t.Tuple, t.Array, t.Map)))
 
 
 def storage_value(vec: Vec, data_type: t.DataType) -> Any:
@@ -251,7 +273,11 @@ def python_value(scalar: pa.Scalar, data_type: t.DataType) -> Any:
         case t.Tuple(elements):
             return tuple(python_value(scalar[i], e) for i, e in enumerate(elements))
         case t.Array(inner):
-            return [python_value(v, inner) for v in scalar.values] if scalar.values is not None else []
+            if scalar.values is None:
+                return []
+            if _is_same_in_arrow(inner):
+                return scalar.as_py()
+            return [python_value(v, inner) for v in scalar.values]
         case t.Map(key, item):
             pair = t.Tuple((key, item), ("keys", "values"))
             return [python_value(v, pair) for v in scalar.values] if scalar.values is not None else []

@@ -134,9 +134,10 @@ def sum_lengths(lengths: int, rows: int, limit: int, offsets: int) -> int:
 def sparse_positions(source: int, size: int, granule_rows: int, granules: int, out: int, room: int, used: int) -> int:
     """Row numbers of the values that a `.sparse.idx` stream says are not default.
 
-    Per granule: varints, each the number of defaults before the next value, then one with bit 62 set that counts the
-    trailing defaults. Writes at most `room` i64 to `out`, the bytes consumed to `used`; returns how many, or -1 when
-    the stream is cut, holds nonsense or does not fit the rows.
+    Per piece of a granule (a granule that a merge wrote at several times has several): varints, each the number of
+    defaults before the next value, then one with bit 62 set that counts the trailing defaults. Writes at most `room`
+    i64 to `out`, the bytes consumed to `used`; returns how many, or -1 when the stream is cut, holds nonsense or does
+    not fit the rows.
     """
     position = 0
     count = 0
@@ -162,14 +163,14 @@ def sparse_positions(source: int, size: int, granule_rows: int, granules: int, o
                 return -1
             row += value
             if last:
-                break
-            if row >= rows or count >= room:
-                return -1
-            store64(out + 8 * count, base + row)
-            count += 1
-            row += 1
-        if row != rows:
-            return -1
+                if row == rows:
+                    break
+            else:
+                if row >= rows or count >= room:
+                    return -1
+                store64(out + 8 * count, base + row)
+                count += 1
+                row += 1
         base += rows
     store64(used, position)
     return count

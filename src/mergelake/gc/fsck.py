@@ -31,8 +31,8 @@ from mergelake.log.commit import Log
 from mergelake.log.retention import foreign, reachable
 from mergelake.log.state import State
 from mergelake.log.verify import LogReport, Progress
-from mergelake.log.volatile import leaves
-from mergelake.publish.plan import empty_info, part_of
+from mergelake.log.volatile import leaves, unfinished
+from mergelake.publish.plan import empty_info, part_of, shows
 from mergelake.publish.publish import agreed, publish
 from mergelake.table.handle import TableHandle
 from mergelake.table.listing import all_but_log, pages
@@ -183,15 +183,16 @@ def parts_at_rest(state: State, sizes: ObjectSizes) -> Iterator[Finding]:
 def published(state: State, shown: Mapping[str, str], sizes: ObjectSizes) -> Iterator[Finding]:
     """Published names that do not match the parts: `shown` are the names by token (a directory)."""
     directories = sizes.directories
+    mends = _NAME if not unfinished(state) else f"{_NAME} once all mutations are applied"
     named = {part_of(token) for token in shown}
     infos = {part_id: retired.info for part_id, retired in state.retired.find(named).items()}
     infos |= {part.manifest.id: part.info for part in state.parts() if part.manifest.id in named}
     for token, name in sorted(shown.items()):
         wanted = infos.get(part_of(token)) or empty_info(token)
         if token not in directories:
-            yield Finding("name", token, f"{name} is shown to ClickHouse, and has no files", _NAME)
-        elif PartInfo.try_parse(name) is None or (wanted is not None and name != str(wanted)):
-            yield Finding("name", token, f"ClickHouse is shown '{name}' instead of {wanted}", _NAME)
+            yield Finding("name", token, f"{name} is shown to ClickHouse, and has no files", mends)
+        elif (info := PartInfo.try_parse(name)) is None or (wanted is not None and not shows(info, wanted)):
+            yield Finding("name", token, f"ClickHouse is shown '{name}' instead of {wanted}", mends)
     if shown:
         for part in state.parts():
             if part.manifest.id not in named:
@@ -235,12 +236,17 @@ def _part(name: str, state: State) -> bool:
 
 
 def _mend_names(handle: TableHandle, state: State, findings: list[Finding]) -> list[str]:
-    """Remove wrong names, then publish, unless objects of active parts are missing."""
+    """Remove wrong names, then publish, unless objects of active parts are missing.
+
+    Nothing is done while some part lacks a mutation: such a version is not published, and rows would be missing.
+    """
+    if unfinished(state):
+        return []
     bad_tokens = [f.where for f in findings if f.kind == "name" and not f.harmless]
     handle.store.delete([f"{handle.directory}/__meta/{token}/prefix.path" for token in bad_tokens])
     done = [f"took the name of {token} away" for token in bad_tokens]
     if any(finding.kind == "name" for finding in findings):
-        broken = {part.manifest.id for part in state.parts()} & {f.where for f in findings if f.kind == "object"}
+        broken = {part.name for part in state.parts()} & {f.where for f in findings if f.kind == "object"}
         shown = publish(handle) if not broken else None
         done += [f"showed {name} to ClickHouse" for name in (shown.added if shown else ())]
     return done

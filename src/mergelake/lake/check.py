@@ -5,8 +5,8 @@
 2. Its consistency with the table, here: rows are in the order of the sorting key, of one partition; the primary index
    holds the keys of the rows that it points to; each skip index equals one that is built from the rows.
 
-The rows are read once more for the second, a window at a time. In a part with deleted rows (`_row_exists`) only the
-order is checked, as its indexes were built with them.
+The rows are read once more for the second, a window at a time, with those that a mask (`_row_exists`) deletes: the
+indexes of a part are of all of its rows.
 """
 
 from __future__ import annotations
@@ -61,10 +61,8 @@ def check_against(reader: PartReader, schema: TableSchema) -> list[Problem]:
     if problems or not reader.manifest.rows:
         return problems
     rows = _Rows(reader, schema)
-    checks = [_order(rows, keys)]
-    if not reader.masked:
-        checks += [_primary_index(rows, keys), _one_partition(rows, keys)]
-        checks += [_skip_index(rows, index) for index in table_indexes(schema)]
+    checks = [_order(rows, keys), _primary_index(rows, keys), _one_partition(rows, keys)]
+    checks += [_skip_index(rows, index) for index in table_indexes(schema)]
     for check in checks:
         try:
             problems += check
@@ -108,13 +106,7 @@ class _Rows:
         while first < len(self.marks):
             rows = np.cumsum(self.marks[first:])
             end = first + max(1, int(np.searchsorted(rows, _WINDOW_ROWS, side="right")))
-            if self.reader.masked:
-                batches = list(self.reader.read(names, [(first, end)]))
-                block = pa.Table.from_batches(batches) if batches else None
-            else:
-                block = pa.table(self._source.read(names, [(first, end)]))
-            if block is not None:
-                yield block, slice(first, end)
+            yield pa.table(self._source.read(names, [(first, end)])), slice(first, end)
             first = end
 
 

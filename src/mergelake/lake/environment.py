@@ -88,11 +88,12 @@ class Environment:
         self, handle: TableHandle, tasks: Sequence[MergeTask], gives_up: Callable[[], bool] = lambda: False
     ) -> Sequence[PartManifest | None]:
         """Execute mutations of parts as Spark tasks, or in this process; None for parts in which no row changes."""
+        from mergelake.mutate.execute import Ranges, execute_mutation, execute_mutations
+
         if self.spark is not None and len(tasks) > 1:
             from mergelake.spark.merge import run_mutations
 
-            return run_mutations(self.spark_session(), handle.store.spec, tasks)
-        from mergelake.mutate.execute import execute_mutation
+            return run_mutations(self.spark_session(), handle.store, tasks)
 
         def heard(rows: int, total: int) -> None:
             if gives_up():
@@ -100,11 +101,11 @@ class Environment:
                     "ABORTED", f"The mutation was given up after {rows} of {total} rows", "It is due again later"
                 )
 
-        def execute(task: MergeTask) -> PartManifest | None:
+        def execute(task: MergeTask, ranges: Ranges) -> PartManifest | None:
             check()
-            return execute_mutation(handle.store, task, handle.ids, handle.clock, heard, self.threads)
+            return execute_mutation(handle.store, task, handle.ids, handle.clock, heard, self.threads, ranges)
 
-        return [execute(task) for task in tasks]
+        return execute_mutations(handle.store, tasks, execute)
 
     def build_volatile(
         self, handle: TableHandle, task: MergeTask, disk: Store, unwanted: Callable[[], bool]

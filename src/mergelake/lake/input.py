@@ -17,6 +17,7 @@ from mergelake.convert.storage import to_storage
 from mergelake.core import types as t
 from mergelake.core.arrow import arrow_type, tuple_names
 from mergelake.core.errors import error
+from mergelake.core.inferred import inferred_types
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.order.keys import whole_column
@@ -32,9 +33,32 @@ def storage_batches(data: Any, schema: TableSchema) -> Iterator[pa.Table]:
     Takes a pyarrow Table, RecordBatch or RecordBatchReader, anything with `__arrow_c_stream__` (polars, DuckDB),
     a pandas DataFrame, a dict of lists, or a list of dicts.
     """
+    return named_batches(data, schema)[1]
+
+
+def named_batches(data: Any, schema: TableSchema) -> tuple[list[str], Iterator[pa.Table]]:
+    """The names of the columns of `data`, and its blocks as of `storage_batches`."""
     names, batches = _arrow_batches(data, schema)
     check_given(schema, names)
-    return _converted(batches, schema)
+    return names, _converted(batches, schema)
+
+
+def with_types(data: Any, wanted: Sequence[str]) -> tuple[Any, dict[str, t.DataType]]:
+    """`data`, which is read again, and the types, as ClickHouse infers them, of the columns in `wanted` that it has."""
+    own = isinstance(data, (pa.Table, pa.RecordBatch)) or type(data).__module__.partition(".")[0] == "pandas"
+    if not own and hasattr(data, "__arrow_c_stream__"):
+        data = pa.RecordBatchReader.from_stream(data)
+    if isinstance(data, pa.RecordBatchReader):
+        return data, inferred_types(pa.schema([field for field in data.schema if field.name in wanted]))
+    if isinstance(data, (pa.Table, pa.RecordBatch)):
+        table = pa.table({name: data.column(name) for name in wanted if name in data.schema.names})
+    elif hasattr(data, "columns"):
+        table = pa.table({name: pa.Array.from_pandas(data[name]) for name in wanted if name in data.columns})
+    else:
+        rows = _columns_of_rows(data) if isinstance(data, Sequence) and not isinstance(data, (str, bytes)) else data
+        held = rows if isinstance(rows, Mapping) else {}
+        table = pa.table({name: held[name] for name in wanted if name in held})
+    return data, inferred_types(table.schema, table)
 
 
 def _converted(batches: Iterable[pa.Table | pa.RecordBatch], schema: TableSchema) -> Iterator[pa.Table]:

@@ -14,7 +14,9 @@ from mergelake.format.partition_text import partition_texts
 from mergelake.log.describe import describe_op
 from mergelake.log.operations import AddParts, Entry, LogOp, Publish
 from mergelake.log.state import ActivePart, RetiredPart, State
-from mergelake.log.volatile import dependents, leaves
+from mergelake.log.volatile import dependents, leaves, pending
+from mergelake.table.mutations import open_mutations
+from mergelake.views.commands import parse_commands
 
 _PARTS = pa.schema(
     [
@@ -35,6 +37,7 @@ _PARTS = pa.schema(
         ("max_block_number", pa.int64()),
         ("level", pa.uint32()),
         ("data_version", pa.uint64()),
+        ("has_lightweight_delete", pa.uint8()),
         ("added_version", pa.int64()),
         ("removed_version", pa.int64()),
     ]
@@ -67,6 +70,61 @@ _MERGES = pa.schema(
         ("inside", pa.string()),
     ]
 )
+
+
+_MUTATIONS = pa.schema(
+    [
+        ("mutation_id", pa.string()),
+        ("command", pa.string()),
+        ("create_time", pa.timestamp("ms", "UTC")),
+        ("finish_time", pa.timestamp("ms", "UTC")),
+        ("block_numbers.partition_id", pa.list_(pa.string())),
+        ("block_numbers.number", pa.list_(pa.int64())),
+        ("parts_in_progress_names", pa.list_(pa.string())),
+        ("parts_to_do_names", pa.list_(pa.string())),
+        ("parts_to_do", pa.int64()),
+        ("parts_postpone_reasons", pa.map_(pa.string(), pa.string())),
+        ("is_done", pa.uint8()),
+        ("is_killed", pa.uint8()),
+        ("latest_failed_part", pa.string()),
+        ("latest_fail_time", pa.timestamp("ms", "UTC")),
+        ("latest_fail_reason", pa.string()),
+        ("latest_fail_error_code_name", pa.string()),
+    ]
+)
+
+
+def mutations_table(state: State) -> pa.Table:
+    """One row for each command of each mutation that the log remembers, as in `system.mutations`.
+
+    `parts_in_progress_names` and `parts_postpone_reasons` are empty: only nodes know which parts they rewrite.
+    """
+    left: dict[int, list[str]] = {}
+    for part in state.parts() if open_mutations(state) else ():
+        for version in pending(state.mutations, part.info):
+            left.setdefault(version, []).append(str(part.info))
+    rows = []
+    for mutation in state.mutations:
+        to_do, failure = left.get(mutation.version, []), mutation.failure
+        row = {
+            "mutation_id": mutation.name,
+            "create_time": mutation.added_ms,
+            "finish_time": mutation.finished_ms or None,
+            "block_numbers.partition_id": [""],
+            "block_numbers.number": [mutation.version],
+            "parts_in_progress_names": [],
+            "parts_to_do_names": to_do,
+            "parts_to_do": len(to_do),
+            "parts_postpone_reasons": [],
+            "is_done": int(not to_do),
+            "is_killed": int(mutation.killed),
+            "latest_failed_part": failure.part if failure else "",
+            "latest_fail_time": failure.failed_ms if failure else None,
+            "latest_fail_reason": failure.reason if failure else "",
+            "latest_fail_error_code_name": failure.code if failure else "",
+        }
+        rows += [{**row, "command": f"({command})"} for command in parse_commands(mutation.commands)]
+    return pa.Table.from_pylist(rows, schema=_MUTATIONS)
 
 
 def merges_table(state: State) -> pa.Table:
@@ -115,6 +173,7 @@ _OF_ACTIVE: dict[str, Callable[[ActivePart], Any]] = {
     "rows": lambda part: part.manifest.rows,
     "bytes_on_disk": lambda part: part.manifest.bytes_on_disk,
     "data_uncompressed_bytes": lambda part: part.manifest.bytes_uncompressed,
+    "has_lightweight_delete": lambda part: int(part.manifest.masked),
     "modification_time": lambda part: part.added_ms,
     "added_version": lambda part: part.added,
 }

@@ -15,13 +15,13 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, partitions_of
 from mergelake.lake.environment import Environment, is_strong_read
-from mergelake.lake.inspect import history_table, merges_table, parts_table
+from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
 from mergelake.log.operations import DropRange, Tag, Untag
 from mergelake.log.state import State
 from mergelake.order.keys import table_keys
 from mergelake.publish.plan import GRACE_SECONDS
 from mergelake.scan.request import ScanRequest
-from mergelake.table.deduplication import InsertIdentity, RowHash, remembered
+from mergelake.table.deduplication import InsertIdentity, RowHash, known_token
 from mergelake.table.handle import Snapshot, TableHandle, epoch_ms
 from mergelake.table.modify import modify_settings
 from mergelake.table.parts import attach_part, drop_detached_part, drop_part
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from mergelake.lake.scan import Scan
     from mergelake.publish.publish import PublishReport
     from mergelake.table.insert import Commit
+
+
+_PUBLISH_TRIES = 10
+"""How often a table is published while mutations are submitted in between."""
 
 
 class Table:
@@ -113,15 +117,9 @@ class Table:
         >>> [table.append({"k": [1, 2], "s": ["a", "b"]}, dedup_token="load-1").rows for _ in range(2)]
         [2, 0]
         """
-        if dedup_token is not None and not (isinstance(dedup_token, str) and dedup_token):
-            hint = "Give each load a token of its own as text, or none"
-            raise error("BAD_ARGUMENTS", f"{dedup_token!r} is no token of an insert", hint)
-        if dedup_token and remembered(self.handle.log.state, dedup_token) is not None:
-            state = self.handle.refresh()  # another process may have dropped its rows: then it is new again
-            if remembered(state, dedup_token) is not None:
-                from mergelake.table.insert import duplicate_of
-
-                return duplicate_of(state, dedup_token)
+        known = self._duplicate(dedup_token)
+        if known is not None:
+            return known
         if type(data).__module__.startswith("pyspark."):
             throttle(self.handle)
             return self._append_frame(data, dedup_token)
@@ -173,6 +171,15 @@ class Table:
         )
         identity = InsertIdentity(dedup_token, by_part, rows.hexdigest() if hashed else "")
         return commit_parts(handle, manifests, identity)
+
+    def _duplicate(self, dedup_token: str | None) -> Commit | None:
+        """The result of a commit with this token, if it is remembered. BAD_ARGUMENTS if it is no token."""
+        state = known_token(self.handle, dedup_token)
+        if state is not None:
+            from mergelake.table.insert import duplicate_of
+
+            return duplicate_of(state, dedup_token or "")
+        return None
 
     def _append_frame(self, frame: Any, dedup_token: str | None) -> Commit:
         """A Spark DataFrame: its tasks write the parts, this process commits them."""
@@ -353,11 +360,19 @@ class Table:
     def publish(self, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
         """Make the newest version visible to a ClickHouse server that has attached `location` (see `attach_statement`).
 
-        Names of parts that others replaced stay visible for `grace_seconds`, for queries that still read them.
+        Pending mutations are applied first (`apply_mutations`), as the server sees only what lies in parts; while one
+        fails, the version before stays visible, and UNFINISHED is raised. Names of parts that others replaced stay
+        visible for `grace_seconds`, for queries that still read them.
         """
         from mergelake.publish.publish import publish
 
-        return publish(self.handle, grace_seconds=grace_seconds)
+        for _ in range(_PUBLISH_TRIES):
+            report = publish(self.handle, grace_seconds=grace_seconds)
+            if not report.pending:
+                return report
+            self.apply_mutations()
+        message = f"Mutation {report.pending[0]} is not finished: others are submitted faster than they are applied"
+        raise error("UNFINISHED", message, "Publish again when there are fewer of them")
 
     def attach_statement(
         self,
@@ -449,8 +464,8 @@ class Table:
         Raises
         ------
         InvalidInputError
-            CANNOT_UPDATE_COLUMN for a column of a key or of the engine, NO_SUCH_COLUMN_IN_TABLE for an unknown one, and
-            the errors of the expressions.
+            CANNOT_UPDATE_COLUMN for a column of a key or the version, NO_SUCH_COLUMN_IN_TABLE for an unknown one,
+            TOO_MANY_MUTATIONS, and the errors of the expressions; see `docs/mutations.md`.
 
         Examples
         --------
@@ -460,15 +475,110 @@ class Table:
         >>> list(table.scan(ordered=True))
         [(1, 10), (2, 22)]
         """
-        from mergelake.mutate.submit import submit
+        from mergelake.lake.mutating import submit_commands
 
-        return submit(self.handle, [Update(tuple(values.items()), where, partition_id)]).version
+        if not isinstance(values, Mapping):
+            raise error("TYPE_MISMATCH", f"The new values are {values!r}", "Give {'column': 'expression'}")
+        _check_texts({"where": where})
+        _check_texts(values)
+        return submit_commands(self, [Update(tuple(values.items()), where, partition_id)]).version
 
     def delete(self, where: str, *, partition_id: str | None = None) -> int:
         """Delete the rows that match; returns the version from which on no reader sees them. See `update`."""
-        from mergelake.mutate.submit import submit
+        from mergelake.lake.mutating import submit_commands
 
-        return submit(self.handle, [Delete(where, partition_id, lightweight=True)]).version
+        _check_texts({"where": where})
+        return submit_commands(self, [Delete(where, partition_id, lightweight=True)]).version
+
+    def mutations(self) -> pa.Table:
+        """One row for each command of each mutation, with the columns of ClickHouse's `system.mutations`.
+
+        The last 100 finished mutations are kept. Newest version known here.
+        """
+        return mutations_table(self.handle.log.state)
+
+    def kill_mutation(self, mutation_id: str) -> int:
+        """Give up an unfinished mutation; returns the version from which on readers do not see it.
+
+        Parts that were rewritten already keep its effect. BAD_ARGUMENTS if no unfinished mutation has this id.
+        """
+        from mergelake.mutate.submit import kill
+
+        return kill(self.handle, mutation_id)
+
+    def merge(
+        self,
+        source: Any,
+        on: Sequence[str] | str,
+        *,
+        when_matched: str | Mapping[str, str] = "replace",
+        when_not_matched: str = "insert",
+        matched_if: str | None = None,
+        delete_if: str | None = None,
+        dedup_token: str | None = None,
+    ) -> Commit:
+        """Merge rows into the table, all of them in one commit: by default an upsert.
+
+        A row of the table matches a row of the source if the columns `on` are equal; NULL equals nothing. The form by
+        default reads no row of the table and never conflicts with other writers. If anything is wrong with the data,
+        the table stays as it was.
+
+        Parameters
+        ----------
+        source
+            Rows, as for `append`: up to 200,000.
+        on
+            Names of the columns that are compared. Of a ReplacingMergeTree they belong to the sorting key.
+        when_matched
+            What happens to rows of the table that match. `replace`: they go, and the row of the source takes their
+            place; columns that it lacks get their defaults. `update`: the columns that the source has are changed. A
+            dict changes columns to ClickHouse expressions over `target.name` and `source.name`. `delete`, `ignore`.
+        when_not_matched
+            What happens to rows of the source that match nothing: `insert` or `ignore`.
+        matched_if
+            A ClickHouse expression over `target.name` and `source.name`: rows that match and for which it is not true
+            stay as they are.
+        delete_if
+            Such an expression, which comes first: rows that match and for which it is true are deleted. If it reads
+            the source only, rows of the source for which it is true are not inserted either.
+        dedup_token
+            As for `append`: a merge with a token that is remembered does nothing.
+
+        Returns
+        -------
+        Commit
+            The version with all changes, and the parts with the rows that were added.
+
+        Raises
+        ------
+        InvalidInputError
+            As for `append`; BAD_ARGUMENTS also if several rows of the source would change the same row,
+            SET_SIZE_LIMIT_EXCEEDED for a source that is too large.
+        ConflictError
+            If rows of the table changed all the time while it was read. Not by `replace` with `insert`, nor by `delete`
+            with `ignore`, without `matched_if` and a `delete_if` that reads the table.
+
+        Examples
+        --------
+        >>> import mergelake as ml
+        >>> table = ml.connect("memory://merge").create_table("t", {"k": [1, 2], "n": [10, 20]}, order_by="k")
+        >>> _ = table.merge({"k": [2, 3], "n": [5, 30]}, on="k")
+        >>> list(table.scan(ordered=True))
+        [(1, 10), (2, 5), (3, 30)]
+        >>> _ = table.merge({"k": [3, 4], "n": [1, 1]}, on="k", when_matched={"n": "target.n + source.n"})
+        >>> list(table.scan(ordered=True))
+        [(1, 10), (2, 5), (3, 31), (4, 1)]
+        >>> changes = [{"k": 1, "n": 11, "op": "U"}, {"k": 2, "n": 0, "op": "D"}, {"k": 5, "n": 50, "op": "I"}]
+        >>> _ = table.merge(changes, on="k", delete_if="source.op = 'D'", dedup_token="changes-7")
+        >>> list(table.scan(ordered=True))
+        [(1, 11), (3, 31), (4, 1), (5, 50)]
+        """
+        from mergelake.lake.merging import merge_source
+        from mergelake.upsert.request import MergeRequest
+
+        request = MergeRequest.of(on, when_matched, when_not_matched, matched_if, delete_if)
+        known = self._duplicate(dedup_token)
+        return merge_source(self.handle, self.env, source, request, dedup_token or "") if known is None else known
 
     def apply_mutations(self) -> None:
         """Write down all pending mutations now, and return when no part lacks one: reads need not apply them any more.
@@ -605,3 +715,9 @@ class Table:
     @property
     def _settings(self) -> TableSettings:
         return self.handle.settings
+
+
+def _check_texts(texts: Mapping[str, object]) -> None:
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise error("TYPE_MISMATCH", f"{name} is {text!r}", "Give a ClickHouse expression as text, such as \"'a'\"")

@@ -115,7 +115,13 @@ def encode_checkpoint(state: State, layout: SegmentLayout | None = None) -> byte
     """The checkpoint object of a state; with all parts in it, or without those that `layout` has in segments."""
     totals = state.partitions.totals
     totals_row = [totals.parts, totals.rows, totals.bytes_on_disk, f"{totals.hash:032x}", totals.masked]
-    header = {**_header(state), "format": CHECKPOINT_FORMAT, "state_hash": state_hash(state), "totals": totals_row}
+    header = {
+        **_header(state),
+        "format": CHECKPOINT_FORMAT,
+        "state_hash": state_hash(state),
+        "totals": totals_row,
+        "rows_version": state.rows_version,  # not hashed: older checkpoints lack it
+    }
     sink = pa.BufferOutputStream()
     # Detached parts are written as if they had been added when they were detached.
     aside = (ActivePart(part.info, part.manifest, part.detached, part.detached_ms) for part in state.detached)
@@ -371,6 +377,7 @@ def _state(root: Root, segments: Segments | None) -> State:
         dropped=header["dropped"],
         dropped_version=header.get("dropped_version", 0),
         block_counter=header["block_counter"],
+        rows_version=header.get("rows_version", header["version"]),
         partitions=_partitions(root, segments),
         floors=dict(header["floors"]),
         floor=header["floor"],

@@ -38,6 +38,7 @@ from mergelake.log.operations import (
     Publish,
     ReleaseLease,
     RenewLease,
+    RowsUnchanged,
     Tag,
     UndropTable,
     Untag,
@@ -110,6 +111,9 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
         case RenewLease(_, version):
             if not state.keeps(version):
                 return Reject(f"Version {version} is no longer kept")
+        case RowsUnchanged(since):
+            if state.rows_version > since:
+                return Reject(f"Rows were added, changed or removed after version {since}")
         case Mutation(id):
             if any(known.id == id for known in state.mutations):
                 return Reject(f"Mutation {id} is known already", kind="duplicate")
@@ -271,7 +275,8 @@ def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject
     if list(op.mutations) != sorted({version for due in lacking for version in due} & applied):
         return Reject(f"Mutations {op.mutations} are not ones that the sources lack: {sorted(set(lacking))} are")
     left = {tuple(version for version in due if version not in applied) for due in lacking}
-    result = merged_name(infos)
+    live = state.live(op.volatile) if op.volatile else None
+    result = merged_name(infos) if live is None else live.info
     if op.mutations:
         result = replace(result, mutation=max(result.mutation, op.mutations[-1]))
     if left != {pending(state.mutations, result)}:

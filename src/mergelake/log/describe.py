@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mergelake.log import operations as ops
 from mergelake.log.operations import LogOp
+from mergelake.log.state import shortened
 
 
 def describe_op(op: LogOp) -> str:
@@ -46,8 +47,10 @@ def describe_op(op: LogOp) -> str:
             return f"{node} lives" + (f", and takes commits of others at {op.address}" if op.address else "")
         case ops.ReleaseLease(node):
             return f"{node} leaves"
+        case ops.RowsUnchanged(since):
+            return f"computed from the rows of version {since}"
         case ops.Mutation(name, commands):
-            return f"mutation {name}: {commands}"
+            return f"mutation {name}: {shortened(commands)}"
         case ops.MarkMutated(partition_id, ids, mutations):
             return f"mutations {', '.join(map(str, mutations))} change nothing in {len(ids)} parts of {partition_id}"
         case ops.FinishMutations(ids):

@@ -279,6 +279,7 @@ _PLAIN: tuple[Callable[..., LogOp], ...] = (
     ops.CancelVolatile,
     ops.AdoptVolatile,
     ops.ReleaseLease,
+    ops.RowsUnchanged,
     ops.Mutation,
     ops.MarkMutated,
     ops.FinishMutations,

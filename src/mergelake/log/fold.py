@@ -47,6 +47,7 @@ from mergelake.log.operations import (
     Publish,
     ReleaseLease,
     RenewLease,
+    RowsUnchanged,
     Tag,
     UndropTable,
     Untag,
@@ -67,11 +68,16 @@ from mergelake.log.state import (
     VolatilePart,
     known_until,
     positions,
+    shortened,
     window_of,
 )
 from mergelake.log.volatile import element_id, inside, pending, top_level
 
 T = TypeVar("T")
+_CHANGES = (
+    AddParts, Mutation, KillMutation, DropRange, DropParts, CreateTable, AlterMetadata, DropTable, UndropTable,
+)  # fmt: skip
+"""Operations after which a reader may find other rows."""
 
 
 def apply(state: State, entry: Entry) -> State:
@@ -100,6 +106,7 @@ class Draft:
         self._dropped = state.dropped
         self._dropped_version = state.dropped_version
         self._block_counter = state.block_counter
+        self._rows_version = state.rows_version
         self._partitions = state.partitions
         self._thawed: dict[str, list[ActivePart]] = {}
         self._appended: dict[str, list[ActivePart]] = {}  # of partitions that are not thawed, and need not be read
@@ -132,6 +139,8 @@ class Draft:
 
     def apply(self, op: LogOp) -> None:
         """Apply one operation of the entry that was begun."""
+        if isinstance(op, _CHANGES) and not (isinstance(op, AddParts) and not op.parts):
+            self._rows_version = self._version
         match op:
             case AddParts():
                 self._add_parts(op)
@@ -150,6 +159,8 @@ class Draft:
                 self._leases = {**self._leases, node: lease}
             case ReleaseLease(node):
                 self._leases = _lacking(self._leases, node)
+            case RowsUnchanged():
+                pass
             case Mutation():
                 self._mutate(op)
             case MarkMutated():
@@ -213,6 +224,7 @@ class Draft:
             dropped=self._dropped,
             dropped_version=self._dropped_version,
             block_counter=self._block_counter,
+            rows_version=self._rows_version,
             partitions=self._partitions,
             floors=self._floors,
             floor=self._floor,
@@ -326,7 +338,8 @@ class Draft:
         else:
             infos = [source.info for source in sources]
             info = infos[0] if op.kind == "mutation" else merged_name(infos, self._holes.get(partition_id, ()))
-        if op.mutations:  # a source may have a later one that was killed since
+        if op.mutations:
+            # A source may have later ones, of which some were killed before the others had them.
             info = replace(info, mutation=max(info.mutation, op.mutations[-1]))
         self._close_holes(partition_id, info.max_block, info.min_block)
         parts[places[0] : places[-1] + 1] = [self._activate(info, op.part)]
@@ -403,7 +416,9 @@ class Draft:
             for name in [*self._volatile] if killed.partition_ids is None else killed.partition_ids:
                 for info in [p.info for p in self._volatile.get(name, ()) if _applies(p, killed.version)]:
                     self._remove_volatile(name, partial(_built_on, info))
-        self._mutations = tuple(replace(m, killed=True) if m.id == id else m for m in self._mutations)
+        self._mutations = tuple(
+            replace(m, killed=True, commands=shortened(m.commands)) if m.id == id else m for m in self._mutations
+        )
 
     def _mark_mutated(self, op: MarkMutated) -> None:
         parts = self._parts(op.partition_id)
@@ -422,7 +437,10 @@ class Draft:
 
     def _finish(self, ids: tuple[str, ...]) -> None:
         now_ms = self._timestamp_ms
-        self._mutations = tuple(replace(m, finished_ms=now_ms) if m.id in ids else m for m in self._mutations)
+        self._mutations = tuple(
+            replace(m, finished_ms=now_ms, commands=shortened(m.commands)) if m.id in ids else m
+            for m in self._mutations
+        )
 
     def _collect(self, op: AdvanceGcHorizon) -> None:
         self._history = max(self._history, op.history)

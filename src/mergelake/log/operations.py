@@ -7,8 +7,8 @@ never changes.
 
 Table operations: `CreateTable`, `AlterMetadata`, `DropTable`, `UndropTable`; rows: `AddParts`, `Publish`,
 `DropRange`, `DropParts`, `DropDetached`; intentions to merge: `AddVolatile`, `CancelVolatile`, `AdoptVolatile`; changes
-of rows: `Mutation`, `MarkMutated`, `FinishMutations`, `MutationFailed`, `KillMutation`; retention: `Tag`, `Untag`,
-`AddReference`, `DropReference`, `AdvanceGcHorizon`; nodes: `RenewLease`, `ReleaseLease`.
+of rows: `RowsUnchanged`, `Mutation`, `MarkMutated`, `FinishMutations`, `MutationFailed`, `KillMutation`; retention:
+`Tag`, `Untag`, `AddReference`, `DropReference`, `AdvanceGcHorizon`; nodes: `RenewLease`, `ReleaseLease`.
 Catalog operations: `CreateDatabase`, `DropDatabase`, `RenameDatabase`, `PutTable`, `RemoveTable`, `RenameTable`,
 `Exchange`. Of both: `MoveLog`.
 """
@@ -138,6 +138,16 @@ class ReleaseLease:
     """A node leaves."""
 
     node: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowsUnchanged:
+    """A precondition of the operations that follow in the entry: they were computed from the rows of a version, and no
+    row has been added, changed or removed since. Merges do not count. It changes nothing.
+    """
+
+    since: int
+    """That version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +379,7 @@ TableOp: TypeAlias = (
     | AdoptVolatile
     | RenewLease
     | ReleaseLease
+    | RowsUnchanged
     | Mutation
     | MarkMutated
     | FinishMutations

@@ -33,6 +33,8 @@ TOKENS_MAX = 10_000
 """Inserts with an explicit `dedup_token` that a table remembers."""
 FINISHED_MUTATIONS_TO_KEEP = 100
 """Mutations that are remembered after they are done; as in ClickHouse."""
+COMMANDS_KEPT_MAX = 4096
+"""Characters of its commands that are remembered of a mutation that is finished or killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class PendingMutation:
     version: int
     """A block number: it concerns the rows of parts with a lower data version."""
     commands: str
+    """Of a mutation that is finished or killed perhaps only the beginning (`shortened`)."""
     partition_ids: tuple[str, ...] | None
     schema_version: int
     """The schema for which the commands were written."""
@@ -181,6 +184,8 @@ class State:
     """Version of the entry that dropped it; 0 in old states, before UNDROP existed."""
     block_counter: int = 0
     """The last block number (or mutation version) assigned."""
+    rows_version: int = 0
+    """Version of the last entry that added, changed or removed rows, or altered the table."""
     partitions: Partitions = field(default_factory=lambda: Partitions.of({}))
     """Active parts by partition id, in block order; no empty tuples."""
     floors: Mapping[str, int] = field(default_factory=dict)
@@ -279,6 +284,11 @@ def window_of(inserts: Iterable[KnownInsert]) -> dict[str, RememberedInsert]:
 def known_until(window: Mapping[str, RememberedInsert], version: int) -> dict[str, RememberedInsert]:
     """The inserts of a window up to a version."""
     return {name: insert for name, insert in window.items() if insert.version <= version}
+
+
+def shortened(commands: str) -> str:
+    """The commands of a mutation for people: long ones up to an ellipsis."""
+    return commands if len(commands) <= COMMANDS_KEPT_MAX else f"{commands[: COMMANDS_KEPT_MAX - 1]}…"
 
 
 def positions(parts: tuple[ActivePart, ...] | list[ActivePart], ids: tuple[str, ...]) -> list[int] | None:

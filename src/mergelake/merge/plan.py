@@ -106,8 +106,7 @@ def plan_merge(
         for part in parts
     )
     task = MergeTask(directory, schema, sources, merged_name(infos), kind, base_version)
-    applied = task.mutations
-    last = max(task.result.mutation, *applied) if applied else task.result.mutation
+    last = max((task.result.mutation, *task.mutations))
     return replace(task, result=replace(task.result, mutation=last))
 
 

@@ -19,12 +19,12 @@ from mergelake.core.text import quote_string
 from mergelake.expr import compile_expression
 from mergelake.format.names import streams_by_column
 from mergelake.log.state import PendingMutation
-from mergelake.merge.view import Matches, find_matches
+from mergelake.merge.view import Matches, find_matches, packed
 from mergelake.parts.fetch import is_remote
-from mergelake.parts.reader import PartReader
+from mergelake.parts.reader import ROW_EXISTS, PartReader
 from mergelake.parts.window import ReadWindow
 from mergelake.store.protocol import Store
-from mergelake.views.bound import bind_steps
+from mergelake.views.bound import Steps, bind_steps
 
 Evaluate = Callable[[pa.RecordBatch], pa.Array]
 _Coming = tuple[tuple[int, int], Callable[[], ReadWindow | None]]
@@ -43,7 +43,7 @@ class SourceReader:
         lacks: Sequence[PendingMutation] = (),
     ) -> None:
         self.rows = manifest.rows
-        """Rows that `read` returns; after `find_matches`, without those that pending mutations delete."""
+        """Rows that `read` returns; after `find_matches`, without those that are deleted."""
         self._steps = bind_steps(lacks, schema, manifest.partition_id)
         self._matches: Matches | None = None
         self._schema = schema
@@ -56,8 +56,6 @@ class SourceReader:
             by_id = {column.id: column for column in schema.stored}
             written = {by_id[i].name: by_id[i].type for i in manifest.columns if i in by_id}
         self._reader = PartReader(store, directory, manifest, columns, written=written)
-        if manifest.masked:
-            self.rows = self._reader.live_rows
         files = self._reader.files
         self._data_files: dict[str, list[PartFile]] = {
             name: [files[f"{stream}.bin"] for stream in streams]
@@ -82,34 +80,46 @@ class SourceReader:
 
     @property
     def matches(self) -> Matches | None:
-        """The rows that pending mutations change; None if there are none."""
+        """The result of `find_matches`."""
         return self._matches
 
-    def find_matches(self, batch_rows: int, window_bytes: int, ranges: Sequence[tuple[int, int]] | None = None) -> None:
-        """Find the rows that the pending mutations change. Has to be called before `read` if there are any.
+    def find_matches(
+        self, batch_rows: int, window_bytes: int, ranges: Sequence[tuple[int, int]] | None = None
+    ) -> Matches | None:
+        """Find the rows that pending mutations change, or the part's mask hides; None if there can be none.
 
-        `ranges` are the marks in which they are, if that is known, for a part without a mask.
+        Has to be called before `read`. `ranges` are the marks that the mutations may match, if that is known.
         """
-        if self._steps is not None and self.rows:
-            names = self._steps.for_matches()
-            places = None
-            if ranges is not None:
-                starts = np.concatenate(([0], np.cumsum(self._reader.granule_rows)))
-                places = [(int(starts[begin]), int(starts[end])) for begin, end in ranges]
-            batches = self._read(names, batch_rows, window_bytes, ranges)
-            self._matches = find_matches(self._steps, batches, self.rows, places)
-            if self._matches is not None:
-                self.rows = self._matches.rows
+        if not self.rows or (self._steps is None and not self.manifest.masked):
+            return None
+        steps = self._steps if self._steps is not None else Steps((), self._schema.types)
+        hidden = None
+        if self.manifest.masked:
+            masks = self._reader.read([ROW_EXISTS], batch_rows=batch_rows, with_deleted=True)
+            hidden = packed((batch.column(0).to_numpy() == 0 for batch in masks), self.rows)
+        places = None
+        if ranges is not None:
+            starts = np.concatenate(([0], np.cumsum(self._reader.granule_rows)))
+            places = [(int(starts[begin]), int(starts[end])) for begin, end in ranges]
+        batches: Iterator[pa.RecordBatch] = iter(())
+        if steps.steps and places != []:
+            batches = self._read(steps.for_matches(), batch_rows, window_bytes, ranges)
+        matches = find_matches(steps, batches, self.rows, places, hidden)
+        if matches.steps.steps or matches.deleted is not None:
+            self._matches, self.rows = matches, matches.rows
+        return self._matches
 
     def read(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
         """All rows of these columns of the view; arguments as for a read of the part (see `_read`)."""
         matches = self._matches
+        if not self.rows:
+            return iter(())
         if matches is None:
             return self._read(names, batch_rows, window_bytes)
         return self._changed(names, matches, self._read(matches.steps.sources(names), batch_rows, window_bytes))
 
     def read_with_deleted(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
-        """Like `read`, with the rows that pending mutations delete: as many rows as the part has."""
+        """Like `read`, with the rows that are deleted: as many rows as the part has."""
         matches = self._matches
         assert matches is not None, "there is something to apply"
         batches = self._read(matches.steps.sources(names), batch_rows, window_bytes)
@@ -161,7 +171,7 @@ class SourceReader:
             window_bytes //= 2  # the next window is fetched meanwhile
         window_rows = max(batch_rows, int(window_bytes / max(row_bytes, 1e-3)))
         if ranges is not None:
-            batches = self._reader.read(wanted, ranges, batch_rows=batch_rows)
+            batches = self._reader.read(wanted, ranges, batch_rows=batch_rows, with_deleted=True)
         else:
             batches = self._batches(wanted, batch_rows, window_rows)
         if not computed:
@@ -181,7 +191,7 @@ class SourceReader:
 
     def _windows(self, window_rows: int) -> Iterator[tuple[int, int]]:
         """Runs of granules of about `window_rows` rows."""
-        granules = self._reader.granule_rows.tolist() if self.rows else []
+        granules = self._reader.granule_rows.tolist() if self.manifest.rows else []
         first, rows = 0, 0
         for end, granule in enumerate(granules, 1):
             rows += granule
@@ -192,10 +202,10 @@ class SourceReader:
     def _near(
         self, names: Sequence[str], windows: Iterator[tuple[int, int]], batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
-        granules = len(self._reader.granule_rows) if self.rows else 0
+        granules = len(self._reader.granule_rows) if self.manifest.rows else 0
         for first, end in windows:
             ranges = None if end - first == granules else [(first, end)]
-            yield from self._reader.read(names, ranges, batch_rows=batch_rows)
+            yield from self._reader.read(names, ranges, batch_rows=batch_rows, with_deleted=True)
 
     def _far(
         self, names: Sequence[str], windows: Iterator[tuple[int, int]], batch_rows: int, coming: _Coming | None
@@ -204,7 +214,7 @@ class SourceReader:
             window, bodies = coming
             ahead = bodies()
             coming = self._begin(names, next(windows, None))
-            yield from self._reader.read(names, [window], batch_rows=batch_rows, ahead=ahead)
+            yield from self._reader.read(names, [window], batch_rows=batch_rows, ahead=ahead, with_deleted=True)
 
     def _begin(self, names: Sequence[str], window: tuple[int, int] | None) -> _Coming | None:
         if window is None:

@@ -14,8 +14,9 @@ Nothing is committed here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,10 +33,25 @@ from mergelake.mutate.ranges import matching_ranges
 from mergelake.order.keys import table_keys
 from mergelake.parts.part_spec import PartTarget
 from mergelake.parts.rewrite import ColumnRewriter, can_rewrite_columns
+from mergelake.scan.prune import MarkRange
 from mergelake.store.protocol import Store
 from mergelake.views.commands import Delete, parse_commands
 
 BATCH_ROWS = 65536
+Ranges: TypeAlias = tuple[MarkRange, ...]
+"""Ranges of marks of a part, ascending."""
+
+
+def execute_mutations(
+    store: Store, tasks: Sequence[MergeTask], execute: Callable[[MergeTask, Ranges], PartManifest | None]
+) -> list[PartManifest | None]:
+    """The results of tasks of one table, in order; `execute` is called for those whose parts may have matching rows.
+
+    The indexes of all parts are looked at together.
+    """
+    ranges = matching_ranges(store, tasks)
+    found = [(task, ranges[task.source_ids[0]]) for task in tasks]
+    return [execute(task, marks) if marks else None for task, marks in found]
 
 
 def execute_mutation(
@@ -45,32 +61,34 @@ def execute_mutation(
     clock: Clock,
     on_progress: Progress | None = None,
     threads: int = 1,
+    ranges: Ranges | None = None,
+    disk: Store | None = None,
 ) -> PartManifest | None:
     """Write the part that `task` (of kind `mutation`) describes; None if no row of it changes.
 
-    Raises the errors of the commands for rows that match them, and CorruptDataError for a damaged part.
+    `ranges` are the marks with rows that may match (None: all). New objects go to `disk`, if it is given; those of the
+    old part stay where they are. Raises the errors of the commands for rows that match them, and CorruptDataError for a
+    damaged part.
     """
     (source,) = task.sources
     settings = TableSettings(task.schema.settings)
     window = settings.integer("merge_max_chunk_bytes")
-    ranges = None if source.manifest.masked else matching_ranges(store, task)
-    if ranges == ():
-        return None
     reader = SourceReader(store, task.directory, task.schema, source.manifest, source.lacks)
-    reader.find_matches(BATCH_ROWS, window, ranges)
-    if reader.matches is None:
+    matches = reader.find_matches(BATCH_ROWS, window, ranges)
+    if matches is None or not matches.steps.steps:
         return None
     modern = settings.text("part_profile") == "modern"
-    whole = (reader.matches.deleted is not None and not _deletes_lightly(task)) or not can_rewrite_columns(
+    whole = (matches.deletes and not _deletes_lightly(task)) or not can_rewrite_columns(
         source.manifest, reader.reader, task.schema, modern
     )
     if whole:
-        return execute_merge(store, task, ids, clock, on_progress, threads)
+        local = replace(task, local=disk is not None)
+        return execute_merge(store, local, ids, clock, on_progress, threads, disk)
     keys = [key.type for key in table_keys(task.schema).primary]
-    target = PartTarget(store, task.directory, task.schema, settings, keys, ids, clock)
+    target = PartTarget(disk or store, task.directory, task.schema, settings, keys, ids, clock)
     rewriter = ColumnRewriter(target, source.manifest, reader.reader)
     try:
-        _rewrite(rewriter, reader, window)
+        _rewrite(rewriter, reader, matches, window)
         return replace(rewriter.finish(), base_version=task.base_version)
     except BaseException:
         rewriter.abort()
@@ -83,9 +101,7 @@ def _deletes_lightly(task: MergeTask) -> bool:
     return all(command.lightweight for command in commands if isinstance(command, Delete))
 
 
-def _rewrite(rewriter: ColumnRewriter, reader: SourceReader, window: int) -> None:
-    matches = reader.matches
-    assert matches is not None
+def _rewrite(rewriter: ColumnRewriter, reader: SourceReader, matches: Matches, window: int) -> None:
     touched = sorted(matches.steps.touched)
     for name in touched:
         batches = reader.read_with_deleted([name], BATCH_ROWS, window)
@@ -93,7 +109,7 @@ def _rewrite(rewriter: ColumnRewriter, reader: SourceReader, window: int) -> Non
     for index in rewriter.indexes:
         if not set(touched).isdisjoint(index.columns):
             rewriter.write_index(index, reader.read_with_deleted(list(index.columns), BATCH_ROWS, window))
-    if matches.deleted is not None:
+    if matches.deletes:
         rewriter.write_mask(_mask(matches, reader.manifest.rows))
 
 

@@ -1,13 +1,16 @@
-"""Submission of a mutation: checked completely, then one log entry."""
+"""Submission of a mutation: checked completely, then one log entry. Giving it up is another."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mergelake.log.operations import Mutation
-from mergelake.log.state import State
-from mergelake.mutate.validate import validate
+from mergelake.core.errors import error, there_are
+from mergelake.log.operations import KillMutation, Mutation
+from mergelake.log.state import PendingMutation, State
+from mergelake.log.volatile import unfinished
+from mergelake.mutate.commit import named
+from mergelake.mutate.validate import Submission, check_unfinished, validate
 from mergelake.table.handle import TableHandle
 from mergelake.views.commands import Command, commands_text, drops_rows
 
@@ -17,23 +20,52 @@ class Submitted:
     """A mutation that is in the log."""
 
     id: str
-    """`mutation_<version>.txt`, as ClickHouse names it."""
+    """`mutation_<block number>.txt`, as ClickHouse names it."""
+    block: int
+    """Its block number: it concerns the rows of parts with a lower data version."""
     version: int
     """Version of the table from which on readers see it."""
 
 
-def submit(handle: TableHandle, commands: Sequence[Command]) -> Submitted:
+def submit(
+    handle: TableHandle, commands: Sequence[Command], given: Submission, *, unfinished_max: int | None = None
+) -> Submitted:
     """Check the commands against the table's schema and commit them as one mutation.
 
-    Readers of the returned version and later ones see it. Raises the errors of `validate`.
+    Readers of the returned version and later ones see it. `unfinished_max` overrides the table's setting
+    `number_of_mutations_to_throw`. Raises the errors of `validate`, and TOO_MANY_MUTATIONS.
     """
     mutation_id = handle.ids.new_id()
 
     def build(state: State) -> Sequence[Mutation]:
-        checked = validate(commands, state)
+        checked = validate(commands, state.schema, given)
+        check_unfinished(state, unfinished_max)
         partitions = {command.partition_id for command in checked}
         scope = None if None in partitions else tuple(sorted(name for name in partitions if name is not None))
         return (Mutation(mutation_id, commands_text(checked), scope, drops_rows(checked)),)
 
     committed = handle.log.commit(build)
-    return Submitted(mutation_id, committed.version)
+    mutation = named(committed.state.mutations, mutation_id)
+    assert mutation is not None
+    return Submitted(mutation.name, mutation.version, committed.version)
+
+
+def kill(handle: TableHandle, name: str) -> int:
+    """Give up an unfinished mutation, by its id or name; returns the version from which on no part gets it.
+
+    Parts that were rewritten before keep its effect. BAD_ARGUMENTS if there is no such mutation, or it is finished.
+    """
+
+    def build(state: State) -> Sequence[KillMutation]:
+        open_ones = unfinished(state)
+        return (KillMutation(_found(open_ones, name).id),)
+
+    return handle.log.commit(build).version
+
+
+def _found(mutations: Sequence[PendingMutation], name: str) -> PendingMutation:
+    found = named(mutations, name)
+    if found is None:
+        hint = there_are("unfinished mutations", [mutation.name for mutation in mutations])
+        raise error("BAD_ARGUMENTS", f"There is no unfinished mutation {name}", hint)
+    return found

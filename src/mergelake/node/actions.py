@@ -75,26 +75,8 @@ class TableView:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
-    """Merge these neighbours straight to the store."""
-
-    table_id: str
-    sources: tuple[ActivePart, ...]
-
-    @property
-    def part_ids(self) -> frozenset[str]:
-        """Ids of the sources: busy while the work runs."""
-        return frozenset(part.manifest.id for part in self.sources)
-
-    @property
-    def partition_id(self) -> str:
-        """The partition of the sources."""
-        return self.sources[0].info.partition_id
-
-
-@dataclass(frozen=True, slots=True)
-class Mutate:
-    """Rewrite these parts of one partition, each alone, for the mutations that they lack."""
+class _OfParts:
+    """Work on active parts of one partition, whose result goes to the store."""
 
     table_id: str
     sources: tuple[ActivePart, ...]
@@ -108,6 +90,16 @@ class Mutate:
     def partition_id(self) -> str:
         """The partition of the parts."""
         return self.sources[0].info.partition_id
+
+
+@dataclass(frozen=True, slots=True)
+class Merge(_OfParts):
+    """Merge these neighbours straight to the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutate(_OfParts):
+    """Rewrite these parts, each alone, for the mutations that they lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +164,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class EndMutations:
-    """Commit that mutations are finished which no part lacks: the last ones that did were dropped, or there are none."""
+    """Commit that mutations are finished which no part lacks: the last that did were dropped, or there are none."""
 
     table_id: str
 

@@ -2,7 +2,7 @@
 
 The files stay in place: the manifest's extents are whole objects in that directory. Wide and Compact parts with any
 kind of marks are supported. `PartReader` leaves out rows deleted by a mask (`_row_exists`); projections are kept with
-the part but not used. Patch parts are refused: ignoring them would give wrong results.
+the part but not used. What patch parts change in a part is applied by `patched`; here they are parts as any.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, error
+from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
 from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
-from mergelake.core.names import PartInfo
+from mergelake.core.names import PartInfo, patched_partition
 from mergelake.core.schema import Column
 from mergelake.core.types import DataType
 from mergelake.expr.binder import bind
@@ -21,17 +21,31 @@ from mergelake.expr.nodes import ColumnRef
 from mergelake.format.checksums import decode_checksums
 from mergelake.format.columns_txt import decode_columns
 from mergelake.format.hashes import FileDigest
-from mergelake.format.layout import detect_layout
+from mergelake.format.layout import Layout, detect_layout
 from mergelake.format.names import escape_for_file_name, stream_file_name
+from mergelake.format.serialization_json import decode_substreams
 from mergelake.format.siphash import siphash128
+from mergelake.format.source_parts import SOURCE_PARTS, SourceParts, decode_source_parts
+from mergelake.format.tree import is_readable
 from mergelake.format.values import decode_prefix
 from mergelake.parts.fetch import verified
 from mergelake.parts.listing import projection_names
-from mergelake.parts.reader import ROW_EXISTS
+from mergelake.parts.reader import BLOCK_NUMBER, BLOCK_OFFSET, SYSTEM_COLUMNS
 from mergelake.store.protocol import ObjectMeta, Store
 
-_SMALL = ("columns.txt", "count.txt", "checksums.txt", "serialization.json", "columns_substreams.txt", "partition.dat")
-
+_INVALIDATED = "invalidated_system_columns.txt"
+"""Names of columns that ClickHouse no longer reads, a line each, since it gave the part another block number."""
+_SUBSTREAMS = "columns_substreams.txt"
+_SMALL = (
+    "columns.txt",
+    "count.txt",
+    "checksums.txt",
+    "serialization.json",
+    _SUBSTREAMS,
+    "partition.dat",
+    SOURCE_PARTS,
+    _INVALIDATED,
+)
 
 _DIGITS_MAX = 19
 """Maximum number of digits of a row count."""
@@ -48,26 +62,34 @@ class OpenedPart:
     """Directory of the part in the store."""
     projections: tuple[str, ...] = ()
     """Names of the part's projections. Their files are in the manifest, but are not read."""
+    row_ids: tuple[str, ...] = ()
+    """Which of `_block_number` and `_block_offset` the part tells. For others the block is the part's first, and the
+    place in it that in the part."""
+    sources: SourceParts | None = None
+    """The parts that this one changes, if it is a patch part."""
 
 
 _STRANGE_MAX = 1000
 """Maximum number of foreign objects in a listing: a mistaken path, like `/`, may have a whole disk below it."""
 
 
-def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> OpenedPart:
+def open_directory(
+    store: Store, prefix: str, *, granularity: int = 8192, listed: Mapping[str, ObjectMeta] | None = None
+) -> OpenedPart:
     """Open the part directory at `prefix`, by one listing and a read of its small files.
 
-    `granularity` is the table's `index_granularity`, needed only for `.mrk` parts. Raises NO_SUCH_DATA_PART if nothing
-    is there, `CorruptDataError` for files that are missing or of another size than `checksums.txt` says,
-    NOT_IMPLEMENTED for patch parts.
+    `granularity` is the table's `index_granularity`, needed only for `.mrk` parts. `listed` are the directory's files
+    by name, if they are known. Raises NO_SUCH_DATA_PART if nothing is there, `CorruptDataError` for files that are
+    missing or of another size than `checksums.txt` says.
     """
     prefix = prefix.rstrip("/")
     directory, _, name = prefix.rpartition("/")
-    files = _files(store, prefix)
+    files = _files(store, prefix) if listed is None else listed
     if not files:
         raise NotFoundError(f"There is no part in {store.url} at '{prefix}'", name="NO_SUCH_DATA_PART")
-    if name.startswith("patch-") or "source_parts.dat" in files:
-        raise error("NOT_IMPLEMENTED", f"{prefix} is a patch part", "Run OPTIMIZE in ClickHouse first")
+    info = PartInfo.try_parse(name)
+    if info and patched_partition(info.partition_id):
+        _check_whole(files, prefix)
     small = {file: store.get(files[file].key) for file in _SMALL if file in files}
     columns = _columns(small, prefix)
     sums = _checksums(small, files)
@@ -83,7 +105,6 @@ def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> Ope
     first, kind = next(iter(columns.items()))
     mark_file = layout.mark_files(first, kind)[0]
     marks = layout.parse_marks(mark_file, whole(mark_file))
-    info = PartInfo.try_parse(name)
     manifest = PartManifest(
         id=siphash128(f"{store.url}\n{prefix}\n".encode() + small.get("checksums.txt", b"")).hex(),
         partition_id=info.partition_id if info else "all",
@@ -101,9 +122,56 @@ def open_directory(store: Store, prefix: str, *, granularity: int = 8192) -> Ope
         level=info.level if info else 0,
         created_ms=max(meta.modified_ms for meta in files.values()),
     )
-    # The mask of deleted rows is not a column of the table: `PartReader` applies it.
-    opened = {column: Column(i, column, columns[column]) for i, column in enumerate(columns) if column != ROW_EXISTS}
-    return OpenedPart(manifest, opened, directory, projection_names(files))
+    sources = _sources(small, prefix)
+    if sources is not None:
+        _check_columns(layout, small, prefix)
+    hidden = SYSTEM_COLUMNS if sources is None else ()
+    opened = {column: Column(i, column, columns[column]) for i, column in enumerate(columns) if column not in hidden}
+    invalidated = small.get(_INVALIDATED, b"").decode(errors="replace").split("\n") if sources is None else []
+    row_ids = tuple(id for id in (BLOCK_NUMBER, BLOCK_OFFSET) if id in columns and id not in invalidated)
+    return OpenedPart(manifest, opened, directory, projection_names(files), row_ids, sources)
+
+
+def _check_whole(files: Mapping[str, ObjectMeta], prefix: str) -> None:
+    """Raise NO_FILE_IN_DATA_PART for a patch part of which not even these files are there."""
+    for name in (SOURCE_PARTS, "checksums.txt"):
+        if name not in files:
+            raise CorruptDataError(
+                f"The patch part has no {name}", name="NO_FILE_IN_DATA_PART", object_key=f"{prefix}/{name}"
+            )
+
+
+def _check_columns(layout: Layout, small: Mapping[str, bytes], prefix: str) -> None:
+    """Raise `CorruptDataError` if the columns of a patch part are not those of its other files.
+
+    `columns.txt` has no checksum. A wrong name in it would hide what the patch part changes.
+    """
+    known = decode_substreams(small[_SUBSTREAMS]) if _SUBSTREAMS in small else layout.columns
+    try:
+        if set(known) == set(layout.columns):
+            for name, kind in layout.columns.items():
+                if is_readable(kind):
+                    layout.data_files(name, kind)
+            return
+    except CorruptDataError as missing:
+        missing.object_key = f"{prefix}/columns.txt"
+        raise
+    raise CorruptDataError(
+        "The columns of the patch part are not those of its other files",
+        object_key=f"{prefix}/columns.txt",
+        expected=", ".join(known),
+        found=", ".join(layout.columns),
+    )
+
+
+def _sources(small: Mapping[str, bytes], prefix: str) -> SourceParts | None:
+    if SOURCE_PARTS not in small:
+        return None
+    try:
+        return decode_source_parts(small[SOURCE_PARTS])
+    except CorruptDataError as problem:
+        problem.object_key = f"{prefix}/{SOURCE_PARTS}"
+        raise
 
 
 def _files(store: Store, prefix: str) -> dict[str, ObjectMeta]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from mergelake.convert.text_write import to_text
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError, MergelakeError
+from mergelake.core.names import PartInfo, patched_partition
 from mergelake.expr.binder import bind
 from mergelake.expr.nodes import ColumnRef
 from mergelake.format.compressed_blocks import decode_compressed_blocks
@@ -23,8 +24,9 @@ from mergelake.format.values import decode_values, encode_values
 from mergelake.parts.fetch import verified
 from mergelake.parts.inspect_columns import ColumnFacts, column_facts
 from mergelake.parts.inspect_indexes import IndexFacts, ProjectionFacts, index_facts, projection_facts
+from mergelake.parts.patches import PatchPart, find_patches
 from mergelake.parts.reader import PartReader
-from mergelake.parts.verify import Problem, check_part
+from mergelake.parts.verify import Problem, check_part, problem_of
 
 _INFERRED_MAX = 100_000
 """Maximum number of steps of the search for the key."""
@@ -73,6 +75,8 @@ class PartFacts:
     projections: tuple[ProjectionFacts, ...] = ()
     deleted_rows: int = 0
     """Rows that a mask (`_row_exists`) deletes; `rows` counts them."""
+    patches: tuple[str, ...] = ()
+    """Names of the patch parts beside it that change its rows; nothing else here knows of them."""
     problems: tuple[str, ...] = field(default=())
     """Problems that the check reported."""
 
@@ -97,6 +101,12 @@ def inspect_part(reader: PartReader, name: str, *, check: str = "fast") -> PartF
             key, first, last = _key(reader, index)
     except MergelakeError as broken:
         problems.append(Problem(broken.what, getattr(broken, "object_key", "")))
+    patches: list[PatchPart] = []
+    try:
+        if (info := PartInfo.try_parse(name)) and not patched_partition(info.partition_id):
+            patches = find_patches(reader.store, reader.directory, info)
+    except MergelakeError as broken:
+        problems.append(problem_of(broken))
     codec = _text(reader, "default_compression_codec.txt")
     return PartFacts(
         name,
@@ -124,6 +134,7 @@ def inspect_part(reader: PartReader, name: str, *, check: str = "fast") -> PartF
         tuple(index_facts(reader)),
         tuple(projection_facts(reader, name)),
         manifest.rows - reader.live_rows,
+        tuple(patch.name for patch in patches),
         tuple(map(str, problems)),
     )
 

@@ -50,6 +50,10 @@ BATCH_PLAIN_BYTES = 1 << 30
 
 ROW_EXISTS = "_row_exists"
 """The column of ClickHouse's lightweight DELETE: 0 for deleted rows."""
+BLOCK_NUMBER, BLOCK_OFFSET = "_block_number", "_block_offset"
+"""Block and place in it with which a row was inserted; ClickHouse keeps them through merges if a table wants it."""
+SYSTEM_COLUMNS = (ROW_EXISTS, BLOCK_NUMBER, BLOCK_OFFSET)
+"""Columns that a part may have and its table has not: `SELECT *` does not show them."""
 
 _PREFIXED = (t.LowCardinality, t.Variant, t.Dynamic, t.Json)
 """Types with streams that have a prefix before the first value: the first mark points behind it."""
@@ -145,7 +149,13 @@ class PartReader:
     @property
     def masked(self) -> bool:
         """Whether some rows are deleted by a mask: `read` leaves them out, but granules count them."""
-        return ROW_EXISTS in self.layout.columns
+        return ROW_EXISTS in self.system_columns
+
+    @property
+    def system_columns(self) -> tuple[str, ...]:
+        """Those of `SYSTEM_COLUMNS` that the part has; in a patch part they are columns as any."""
+        held = self.layout.columns
+        return tuple(name for name in SYSTEM_COLUMNS if name in held and name not in self.columns)
 
     @property
     def live_rows(self) -> int:
@@ -379,8 +389,9 @@ class PartReader:
 
     def _column(self, name: str) -> Column:
         column = self.columns.get(name)
-        if column is None and name == ROW_EXISTS and self.masked:
-            return Column(self.manifest.columns[list(self.layout.columns).index(name)], name, t.UINT8)
+        if column is None and name in self.system_columns:
+            place = list(self.layout.columns).index(name)
+            return Column(self.manifest.columns[place], name, self.layout.columns[name])
         if column is None:
             raise unknown_column(name, list(self.columns))
         return column

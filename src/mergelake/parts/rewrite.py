@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mergelake.core.manifest import MASK_COLUMN, PartFile, PartManifest, encode_files
 from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import UINT8
+from mergelake.core.types import UINT8, DataType
 from mergelake.format.checksums import encode_checksums
 from mergelake.format.columns_txt import encode_columns
 from mergelake.format.hashes import FileDigest, digest
@@ -40,14 +40,15 @@ def can_rewrite_columns(manifest: PartManifest, reader: PartReader, schema: Tabl
     """
     if manifest.part_type != "Wide" or manifest.bytes_on_disk < REWRITTEN_WHOLE_BYTES or not manifest.rows:
         return False
-    if manifest.columns != tuple(column.id for column in schema.stored) or manifest.masked:
+    mask = (MASK_COLUMN,) if manifest.masked else ()
+    if manifest.columns != (*(column.id for column in schema.stored), *mask):
         return False
     files = reader.files
     if ("serialization.json" in files) is not modern or any(".proj/" in name for name in files):
         return False
     if b"Sparse" in reader.small_files(["serialization.json"] if modern else []).get("serialization.json", b""):
         return False
-    same = {column.name: column.type for column in schema.stored} == dict(reader.layout.columns)
+    same = _column_types(schema, masked=manifest.masked) == dict(reader.layout.columns)
     marks = ".cmrk2" if modern else ".mrk2"
     return same and all(name.endswith(marks) for name in files if "mrk" in name.rpartition(".")[2])
 
@@ -61,7 +62,7 @@ class ColumnRewriter:
         spec = PartSpec(np.asarray(reader.granule_rows, np.int64), partition, expected_rows=old.rows)
         self._writer = PartWriter(target, spec)
         self._replaced: set[str] = set()
-        self._has_mask = False
+        self._has_mask = old.masked
 
     @property
     def indexes(self) -> tuple[BoundIndex, ...]:
@@ -70,17 +71,23 @@ class ColumnRewriter:
 
     def write_column(self, name: str, arrays: Iterable[pa.Array]) -> None:
         """Write a column anew, from arrays of all of its rows."""
-        streams = streams_by_column(self._reader.files, [name])[name]
-        self._replaced |= {f"{stream}{end}" for stream in streams for end in (".bin", *self._ends)}
+        self._replace(name)
         self._writer.write_column(name, arrays)
 
     def write_mask(self, arrays: Iterable[pa.Array]) -> None:
         """Write the mask: 0 for rows that are deleted, else 1."""
+        if self._has_mask:
+            self._replace(ROW_EXISTS)
         self._has_mask = True
         sink = ColumnSink(self._writer, MASK)
         for array in arrays:
             sink.append(array)
         sink.finish()
+
+    def _replace(self, name: str) -> None:
+        ends = (".bin", self._writer.profile.mark_extension)
+        streams = streams_by_column(self._reader.files, [name])[name]
+        self._replaced |= {f"{stream}{end}" for stream in streams for end in ends}
 
     def write_index(self, index: BoundIndex, blocks: Iterable[pa.RecordBatch]) -> None:
         """Write a skip index anew, from blocks with its columns of all rows."""
@@ -99,9 +106,7 @@ class ColumnRewriter:
             for name, file in old.file_table().items()
             if name not in self._replaced and name not in ("checksums.txt", "columns.txt")
         }
-        types = {column.name: column.type for column in writer.target.schema.stored}
-        if self._has_mask:
-            types[ROW_EXISTS] = UINT8
+        types = _column_types(writer.target.schema, masked=self._has_mask)
         written = dict(writer.digests)
         small = {"columns.txt": encode_columns(types)}
         written["columns.txt"] = digest(small["columns.txt"])
@@ -124,7 +129,7 @@ class ColumnRewriter:
             bytes_uncompressed=sum(
                 f.uncompressed_size for f in table if f.uncompressed_size > 0 and not is_index_file(f.name)
             ),
-            columns=(*old.columns, MASK_COLUMN) if self._has_mask else old.columns,
+            columns=(*old.columns, MASK_COLUMN) if self._has_mask and not old.masked else old.columns,
             schema_version=writer.target.schema.version,
             storage="full",
             created_ms=writer.created_ms,
@@ -134,9 +139,10 @@ class ColumnRewriter:
         """Delete what was stored."""
         self._writer.abort()
 
-    @property
-    def _ends(self) -> tuple[str, ...]:
-        return (self._writer.profile.mark_extension,)
+
+def _column_types(schema: TableSchema, *, masked: bool) -> dict[str, DataType]:
+    types = {column.name: column.type for column in schema.stored}
+    return {**types, ROW_EXISTS: UINT8} if masked else types
 
 
 def _digest_of(file: PartFile) -> FileDigest:

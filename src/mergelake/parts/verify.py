@@ -153,19 +153,21 @@ def _counts(reader: PartReader) -> Iterator[Problem]:
     rows = reader.granule_rows
     if len(rows) != manifest.marks:
         yield Problem("The marks differ from the manifest's", expected=str(manifest.marks), found=str(len(rows)))
-    reader.warm([name for name in _present(reader) if is_readable(reader.columns[name].type)])
+    reader.warm([name for name, kind in _present(reader).items() if is_readable(kind)])
 
 
-def _present(reader: PartReader) -> list[str]:
-    return [name for name in reader.columns if reader.has_column(name)]
+def _present(reader: PartReader) -> dict[str, t.DataType]:
+    """The columns that the part has, and those of the system."""
+    own = {name: column.type for name, column in reader.columns.items() if reader.has_column(name)}
+    return own | {name: reader.layout.columns[name] for name in reader.system_columns}
 
 
 def _columns(reader: PartReader) -> Iterator[Problem]:
     """Every column decodes to the part's number of rows; of unsupported columns only hashes are checked."""
     alive = reader.live_rows
     everything = [(0, len(reader.granule_rows))]  # an explicit range, so that the marks of each column are used
-    for name in _present(reader):
-        if not is_readable(reader.columns[name].type):
+    for name, kind in _present(reader).items():
+        if not is_readable(kind):
             continue
         try:
             rows = sum(batch.num_rows for batch in reader.read([name], everything))

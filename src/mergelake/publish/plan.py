@@ -10,16 +10,19 @@ ClickHouse lists names and never drops a part that no other part covers, so the 
    lower level, and a merge over a singly dropped part has a higher one.
 3. A covered name is removed once its cover has been visible for the grace period, so that a reader that
    still holds the old list can finish. Empty parts stay until another part covers them.
+4. A part that mutations did not change keeps the name that it was shown by: only the mutation in its name has become
+   higher since (`MarkMutated`), and whatever covers the new name covers the old one.
 
-The token of a name (its directory) is the part's id; `plain-<id>` for a packed part, whose object may lie in the
-directory `<id>`, where ClickHouse would find an unexpected file; `drop-<name>` for an empty part. So the listing of
-tokens, together with the log, is the whole state, and names can be rebuilt at any time.
+The token of a name (its directory) is the part's id; `plain-<id>` for a part with an object in the directory `<id>`
+that is none of its files (a packed one, or what a mutation wrote), where ClickHouse would find an unexpected file;
+`drop-<name>` for an empty part. So the listing of tokens, together with the log, is the whole state, and names can be
+rebuilt at any time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import numpy as np
@@ -90,7 +93,17 @@ class PublishPlan:
 
 def shown_token(manifest: PartManifest) -> str:
     """The token of a part: the directory that its plain files lie in, or will."""
-    return manifest.id if manifest.storage == "full" else f"{_PLAIN}{manifest.id}"
+    if manifest.storage != "full":
+        return f"{_PLAIN}{manifest.id}"
+    own = f"{manifest.id}/"
+    files = manifest.file_table().values()
+    odd = any(e.key.startswith(own) and e.key != own + file.name for file in files for e in file.extents)
+    return f"{_PLAIN}{manifest.id}" if odd else manifest.id
+
+
+def shows(name: PartInfo, part: PartInfo) -> bool:
+    """Whether a published name is that of a part, now or before mutations that did not change it."""
+    return name.mutation <= part.mutation and replace(name, mutation=part.mutation) == part
 
 
 def part_of(token: str) -> str:

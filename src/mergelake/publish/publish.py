@@ -17,6 +17,11 @@ parts that another publisher has named in between would look like dropped ones, 
 
 Every step may be repeated, and a crash is harmless at any step. Two concurrent publishers do the same work twice.
 
+ClickHouse knows the parts, and none of our pending mutations. So a version at which some part lacks one is not shown:
+such a round changes nothing and says so (`PublishReport.pending`); the version before stays visible until the mutations
+are written into parts. Then the files of all new parts are laid out first and their names put in one go, as a reader
+that refreshes in between sees some parts mutated and others not.
+
 ClickHouse attaches the directory read-only by the statement of `definition.create_statement`.
 """
 
@@ -37,6 +42,7 @@ from mergelake.format.partition import Partition
 from mergelake.log.head_freshness import HEAD_FRESHNESS_S, Instant
 from mergelake.log.retention import reachable
 from mergelake.log.state import ActivePart
+from mergelake.log.volatile import unfinished
 from mergelake.order.keys import table_keys
 from mergelake.parts.fetch import fetch_whole
 from mergelake.parts.layout import layout
@@ -59,7 +65,7 @@ class PublishReport:
     """The result of a round, with ClickHouse's part names."""
 
     version: int
-    """The published version of the table."""
+    """The published version of the table; with `pending`, the last one that this process published, or 0."""
     added: tuple[str, ...]
     """Active parts that became visible."""
     dropped: tuple[str, ...]
@@ -68,13 +74,16 @@ class PublishReport:
     """Names that were removed: their cover has been visible for the grace period."""
     waiting: int
     """Covered names that are still visible."""
+    pending: tuple[str, ...] = ()
+    """Mutations that some part lacks. While there are any, nothing new is shown."""
 
 
 def publish(handle: TableHandle, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
     """Publish the table's newest version, and remove names that are no longer needed.
 
-    Costs one LIST, and for each new part one PUT if it lies in plain files, else one more PUT per file; if names wait,
-    a PUT and a HEAD to learn the store's time.
+    Changes nothing if some part lacks a mutation (`PublishReport.pending`). Costs one LIST, and for each new part one
+    PUT if it lies in plain files, else one more PUT per file; if names wait, a PUT and a HEAD to learn the store's
+    time.
     """
     check_seconds("grace_seconds", grace_seconds)
     return _round(handle, grace_seconds)
@@ -90,19 +99,24 @@ def follow(
 ) -> None:
     """Publish after every commit, until `stop()` is true; `on_report` gets the reports of rounds with changes.
 
-    A quiet table costs one GET per poll (a log in ZooKeeper notifies), and a LIST only while covered names wait for
-    their grace period.
+    While some part lacks a mutation, the last published version stays visible, and `on_report` gets a report whenever
+    there are new ones; a node writes them into parts. A quiet table costs one GET per poll (a log
+    in ZooKeeper notifies), and a LIST only while covered names wait for their grace period.
     """
     check_seconds("poll_seconds", poll_seconds)
     check_seconds("grace_seconds", grace_seconds)
-    published, waiting, due_s = 0, 0, 0.0
+    looked, waiting, due_s = 0, 0, 0.0
+    pending: tuple[str, ...] = ()
     handle.refresh()
     while not stop():
         state, now_s = handle.log.state, handle.clock.monotonic_s()
-        if state.version != published or (waiting and now_s >= due_s):
+        if state.version != looked or (waiting and now_s >= due_s):
             report = _round(handle, grace_seconds)
-            published, waiting, due_s = report.version, report.waiting, now_s + max(grace_seconds / 4, poll_seconds)
-            if on_report is not None and (report.added or report.dropped or report.removed):
+            looked, waiting = max(report.version, state.version), report.waiting
+            due_s = now_s + max(grace_seconds / 4, poll_seconds)
+            changes = report.added or report.dropped or report.removed or set(report.pending) - set(pending)
+            pending = report.pending
+            if on_report is not None and changes:
                 on_report(report)
         if stop():
             return
@@ -131,6 +145,9 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
     began = Instant.now(handle.clock)
     names_shown(handle, shown)
     state, grace_ms = shown.state, round(grace_seconds * 1000)
+    lacked = unfinished(state)
+    if lacked:
+        return PublishReport(shown.published, (), (), (), 0, tuple(mutation.name for mutation in lacked))
     plan = shown.plan(_EVER_MS, 0)
     if plan.remove and grace_ms:
         # The age of names is measured by the store's clock, which dated them.
@@ -141,9 +158,14 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
     adding = {shown_token(active[part_id].manifest): active[part_id] for part_id in plan.add}
     try:
         with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="mergelake-publish") as pool:
+            together = any(part.info.mutation for part in adding.values())
             for token, part in adding.items():
                 lay_out(store, directory, part.manifest, token, pool)
-                _name(store, directory, token, part.info)
+                if not together:
+                    _name(store, directory, token, part.info)
+            names = [pool.submit(_name, store, directory, t, p.info) for t, p in adding.items()] if together else []
+            for name in names:
+                name.result()
         for cover in plan.cover:
             _write_empty(handle, state.schema, cover)
             _name(store, directory, cover.token, cover.info)
@@ -159,6 +181,7 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
     store.delete([f"{directory}/__meta/{token}/prefix.path" for token in removed])
     infos = {name.token: name.info for name in named}
     stale = sum(name.part_id not in active and not name.empty for name in named)
+    shown.published = state.version
     return PublishReport(
         state.version,
         tuple(str(active[part_id].info) for part_id in plan.add),

@@ -46,6 +46,8 @@ class Shown:
     def __init__(self) -> None:
         self.state = State()
         """The state that was read after the listing."""
+        self.published = 0
+        """The version that this process published last, 0 for none."""
         self.planned = 0
         """Number of partitions planned so far."""
         self.shrunk = 0
@@ -109,6 +111,9 @@ class Shown:
         """The result of `plan_publish` for the open partitions."""
         self.planned += len(self._open)
         active = {part_id: part.info for part_id, part in self.active().items()}
+        for name in self.names():
+            if name.part_id in active:  # marked since, and perhaps shown anew: what covers this covers an older name
+                self._infos[f"{self._prefix}{name.token}/prefix.path"] = active[name.part_id]
         plan = plan_publish(active, partial(floor_part, self.state), self.names(), now_ms, grace_ms)
         self._open = set(plan.open)
         return plan

@@ -12,7 +12,7 @@ import pyarrow as pa
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.progress import Progress
 from mergelake.query.answer import answer_of, clickhouse_input
-from mergelake.query.attach.attached import DAMAGE
+from mergelake.query.attach.attached import DAMAGE, scan_differs
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.embedded import progress
@@ -87,7 +87,9 @@ def run_in_place(
                 text = prepared.text(context.now_ms, layers)
                 answer = answer_of(prepared, text, tables, replace(context, settings=marked))
         except MergelakeError as failure:
-            if failure.name.lower() in DAMAGE:
+            viewed = any(each.view is not None for each in layers.values())
+            scannable = not any(prepared.must(slot) for slot in prepared.rewritten.slots)
+            if scan_differs(failure, viewed=viewed and scannable):
                 raise NotAttachedError(str(failure)) from failure
             raise in_words(_named(failure, prepared, layers), prepared.parsed, prepared.sources) from None
         if answer.open is not None:

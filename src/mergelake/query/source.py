@@ -20,6 +20,7 @@ from mergelake.store.spec import StoreSpec
 
 if TYPE_CHECKING:
     from mergelake.query.attach.part_set import PartSet
+    from mergelake.views.select import View
 
 
 IN_MEMORY = "rows in memory"
@@ -51,6 +52,8 @@ class ReadRequest:
     sample_offset: str = ""
     exact: bool = False
     """Rows that the conditions reject must be omitted, because nothing filters after the scan."""
+    settings_matter: bool = False
+    """Whether settings of the statement may change what expressions mean."""
 
 
 class SourceScan(Protocol):
@@ -144,8 +147,8 @@ class Source(Protocol):
         """
         ...
 
-    def shared(self, wanted: ReadRequest) -> tuple[StoreSpec, PartSet] | None:
-        """(spec of the store, parts) for the ClickHouse of another process; None if it cannot read the parts."""
+    def shared(self, wanted: ReadRequest) -> Shared | None:
+        """What the ClickHouse of another process reads; None if it cannot read the parts."""
         ...
 
     def attached(self, wanted: ReadRequest, *, must: bool = False) -> AbstractContextManager[Layers]:
@@ -162,6 +165,19 @@ class Layers:
     rest: SourceScan | None = None
     remote: bool = False
     """Whether reading the tables waits for a store."""
+    view: View | None = None
+    """Mutations that parts of the tables lack; the scan applies its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A table for the ClickHouse of another process."""
+
+    spec: StoreSpec
+    """Opens the store."""
+    parts: PartSet
+    view: View | None
+    """Mutations that the parts lack."""
 
 
 Resolve = Callable[[str, str], "Source | None"]

@@ -27,14 +27,14 @@ from mergelake.expr.bound import BoundCall, BoundColumn
 from mergelake.expr.compiled import compile_expression
 from mergelake.expr.parser import parse
 from mergelake.log.part_map import Partitions
-from mergelake.log.state import ActivePart
+from mergelake.log.state import ActivePart, PendingMutation
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import is_remote
 from mergelake.query.attach import attached
 from mergelake.query.attach.part_set import PARTS_AT_ONCE, PartSet, differs
 from mergelake.query.embedded import engine
-from mergelake.query.source import AsOf, Layers, ReadRequest
-from mergelake.scan.explain import explain_text
+from mergelake.query.source import AsOf, Layers, ReadRequest, Shared
+from mergelake.scan.explain import applied_line, explain_text
 from mergelake.scan.plan import ScanItem, ScanPlan, partitions_that_fit, plan_scan
 from mergelake.scan.predicate import all_types
 from mergelake.scan.read import read_items
@@ -43,6 +43,7 @@ from mergelake.store.cached import CachedStore
 from mergelake.store.protocol import Store
 from mergelake.store.spec import StoreSpec
 from mergelake.table.handle import Snapshot
+from mergelake.views.select import SourceText, View, view_of
 
 ROW_FILTER_NS = 20
 """Cost of filtering a row in nanoseconds, without the condition itself."""
@@ -178,38 +179,58 @@ class TableSource:
         if engine.folder() is None:
             return "ClickHouse was started with a path by somebody else"
         parts = self._part_set(wanted)
-        reason = self._never_attached(parts)
+        reason = self._never_attached(wanted, parts)
         if wanted.final and not must and _is_far(self._store) and parts.rows < FINAL_ROWS_MIN:
             reason = reason or f"FINAL over fewer than {FINAL_ROWS_MIN} rows in a bucket takes fewer rounds by a scan"
         return reason or attached.SETS.why_not(parts, exact=must or _exact(wanted), count=count, must=must)
 
-    def _never_attached(self, parts: PartSet) -> str:
+    def _pending(self, parts: PartSet) -> tuple[PendingMutation, ...]:
+        """The mutations that some of the parts may lack."""
+        return tuple(m for m in self.snapshot.mutations if m.version > parts.data_versions[0])
+
+    def _view(self, parts: PartSet) -> View | None:
+        """The view of the parts; None if they lack no mutation. Raises the errors of `view_of`."""
+        pending, snapshot, newest = self._pending(parts), self.snapshot, parts.data_versions[1]
+        if not pending:
+            return None
+        key = "view", snapshot.schema.version, newest, *((m.version, m.id) for m in pending)
+        return snapshot.partitions.remembered(key, lambda: view_of(pending, snapshot.schema, newest))
+
+    def _never_attached(self, wanted: ReadRequest, parts: PartSet) -> str:
         snapshot = self.snapshot
         if snapshot.settings.integer("max_partitions_to_read") > 0:
             return "max_partitions_to_read is set"
-        if any(snapshot.lacking(part.info) for part in parts.parts):
-            return "parts of it have pending mutations"
+        pending = self._pending(parts)
+        if pending and wanted.settings_matter:
+            return "a setting may change the meaning of its pending mutations"
+        try:
+            if (view := self._view(parts)) is not None:
+                view.select(wanted.columns, SourceText("", wanted.final))
+        except MergelakeError as refused:
+            return f"its pending mutations are applied by a scan: {refused.message}"
         versions = frozenset(part.manifest.schema_version for part in parts.parts)
+        versions |= {mutation.schema_version for mutation in pending}
         return snapshot.partitions.remembered(
             ("differs", snapshot.schema.version, versions),
             lambda: differs(snapshot.schema, snapshot.schemas, versions),
         )
 
-    def shared(self, wanted: ReadRequest) -> tuple[StoreSpec, PartSet] | None:
+    def shared(self, wanted: ReadRequest) -> Shared | None:
         """The parts for the ClickHouse of another process, if it can attach them."""
         parts = self._part_set(wanted)
-        if self._spec is None or parts.rows < attached.ROWS_MIN or wanted.sample or self._never_attached(parts):
+        if self._spec is None or parts.rows < attached.ROWS_MIN or wanted.sample:
             return None
-        if parts.worth_attaching is not parts and not wanted.final:
+        if self._never_attached(wanted, parts) or (parts.worth_attaching is not parts and not wanted.final):
             return None
-        return self._spec, parts
+        return Shared(self._spec, parts, self._view(parts))
 
     @contextmanager
     def attached(self, wanted: ReadRequest, *, must: bool = False) -> Iterator[Layers]:
         """Context with the attached tables."""
-        with attached.SETS.using(self._part_set(wanted), exact=must or _exact(wanted)) as reading:
+        parts = self._part_set(wanted)
+        with attached.SETS.using(parts, exact=must or _exact(wanted)) as reading:
             rest = None if reading.rest is None else self._scan_of(reading.rest, wanted)
-            yield Layers(reading.tables, rest, reading.served)
+            yield Layers(reading.tables, rest, reading.served, self._view(parts))
 
     def _part_set(self, wanted: ReadRequest) -> PartSet:
         """The parts to attach for a statement: all, or if these are many, those of the partitions that it reads."""
@@ -360,7 +381,9 @@ class TableScan:
 
     def explain(self) -> list[str]:
         """Lines like those of ClickHouse's EXPLAIN indexes = 1."""
-        return explain_text(replace(self.scan, steps=self.counted().steps), self.name).rstrip("\n").split("\n")
+        lines = explain_text(replace(self.scan, steps=self.counted().steps), self.name).rstrip("\n").split("\n")
+        versions = {mutation.version for item in self.scan.items for mutation in item.lacks}
+        return [applied_line(sorted(versions)), *lines] if versions else lines
 
     def reader(self) -> Callable[[Any], Iterator[pa.RecordBatch]]:
         """A function that reads one piece in any process."""

@@ -43,6 +43,7 @@ from mergelake.scan.constants import comparable, in_type
 from mergelake.scan.monotonic import evaluator, monotonic_function_of
 from mergelake.scan.ordered import Value, is_native_integer, orderable
 from mergelake.scan.preimage import TURNED, preimage
+from mergelake.scan.set_values import leading_columns, same_type_values
 from mergelake.scan.simplify import simplify
 
 _INVERSE = {
@@ -357,9 +358,6 @@ def like_prefix(pattern: bytes) -> tuple[bytes, bool | None]:
 def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Condition:
     is_tuple = isinstance(left, BoundCall) and left.function == "tuple"
     items: Sequence[BoundNode] = left.args if is_tuple and isinstance(left, BoundCall) else (left,)
-    rows = set_rows(right, len(items) if is_tuple else 0)
-    if rows is None:
-        return UnknownCondition()
     chosen: dict[int, tuple[int, FunctionChain, list[BoundCall]]] = {}
     relaxed = False
     for position, item in enumerate(items):
@@ -374,13 +372,13 @@ def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Co
     if not chosen:
         return UnknownCondition()
     columns = tuple(sorted(chosen))
-    try:
-        converted = [_set_row(row, items, chosen, columns, key) for row in rows]
-    except MergelakeError:
+    values = _set_values(right, items, is_tuple, chosen, columns, key)
+    if values is None:
         return UnknownCondition()
-    if any(row is None for row in converted):
-        return UnknownCondition()
-    values = sorted({row for row in converted if row})
+    leading = leading_columns(values) if values else len(columns)
+    if leading < len(columns):
+        columns, relaxed = columns[:leading], True
+        values = {row[:leading] for row in values}
     compared = [chosen[c][1][-1].type if chosen[c][1] else key.nodes[c].type for c in columns]
     # 0.0 and -0.0 are equal in a key but are two members of a set, so a zero in the key may be either.
     floats = [i for i, kind in enumerate(compared) if isinstance(t.inner_type(kind), t.Float)]
@@ -388,11 +386,35 @@ def _in_set(left: BoundNode, right: BoundLiteral, negated: bool, key: Key) -> Co
     return InSet(
         columns,
         tuple(chosen[c][1] for c in columns),
-        tuple(values),
+        tuple(sorted(values)),
         negated,
         relaxed or len(chosen) < len(items),
         tuple(is_native_integer(data_type) for data_type in compared),
     )
+
+
+def _set_values(
+    right: BoundLiteral,
+    items: Sequence[BoundNode],
+    is_tuple: bool,
+    chosen: Mapping[int, tuple[int, FunctionChain, list[BoundCall]]],
+    columns: tuple[int, ...],
+    key: Key,
+) -> set[tuple[Value, ...]] | None:
+    """The members' values for the chosen key columns; None if they cannot be compared with the key."""
+    types = [item.type for item in items]
+    if not any(chosen[column][2] for column in columns) and all(map(orderable, types)):
+        bulk = same_type_values(right, types, is_tuple, [chosen[column][0] for column in columns])
+        if bulk is not None:
+            return set(bulk)
+    rows = set_rows(right, len(items) if is_tuple else 0)
+    if rows is None:
+        return None
+    try:
+        converted = [_set_row(row, items, chosen, columns, key) for row in rows]
+    except MergelakeError:
+        return None
+    return None if any(row is None for row in converted) else {row for row in converted if row}
 
 
 def set_rows(right: BoundLiteral, width: int) -> list[tuple[BoundLiteral, ...]] | None:

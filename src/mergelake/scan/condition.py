@@ -13,12 +13,14 @@ Source: ClickHouse, `src/Storages/MergeTree/KeyCondition.cpp`, `MergeTreeSetInde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mergelake.core.types import UINT8, DataType
 from mergelake.scan.ordered import Value
@@ -93,6 +95,26 @@ class InSet:
     relaxed: bool = False
     """The set is wider than the predicate's: tuple elements are no key columns, or values were mapped to the key."""
     shrink: tuple[bool, ...] = ()
+    cuts: tuple[tuple[Value, ...], ...] = field(init=False, compare=False, repr=False)
+    """By column the distinct values, ascending."""
+    digits: NDArray[np.int64] = field(init=False, compare=False, repr=False)
+    """For each row one number, ascending: the cells of its values (`scan.ordered`) among the cuts are its digits."""
+
+    def __post_init__(self) -> None:
+        digits = np.zeros(len(self.rows), np.int64)
+        cuts: list[tuple[Value, ...]] = []
+        for column in zip(*self.rows, strict=True):
+            ascending = column if len(self.columns) == 1 else tuple(sorted(set(column)))
+            cell = {value: 2 * i + 1 for i, value in enumerate(ascending)}
+            digits = digits * cells_of(ascending) + np.array([cell[value] for value in column], np.int64)
+            cuts.append(ascending)
+        object.__setattr__(self, "cuts", tuple(cuts) or ((),) * len(self.columns))
+        object.__setattr__(self, "digits", np.sort(digits))
+
+
+def cells_of(cuts: Sequence[Value]) -> int:
+    """The number of cells among some cuts."""
+    return 2 * len(cuts) + 2
 
 
 @dataclass(frozen=True, slots=True)

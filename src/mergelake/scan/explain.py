@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mergelake.scan.plan import IndexStep, ScanPlan
 from mergelake.scan.steps import plan_steps
+
+
+def applied_line(versions: Iterable[int]) -> str:
+    """A line that names the mutations which are applied on reading."""
+    return f"Mutations applied on reading: {', '.join(map(str, versions))}"
 
 
 def explain_text(plan: ScanPlan, table: str = "table") -> str:

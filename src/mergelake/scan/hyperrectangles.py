@@ -35,6 +35,7 @@ from mergelake.scan.condition import (
     Or,
     Probe,
     UnknownCondition,
+    cells_of,
     has_chain,
     used_columns,
 )
@@ -257,22 +258,17 @@ class KeyConditionEvaluator:
         """
         low = np.zeros(count, dtype=np.int64)
         high = np.zeros(count, dtype=np.int64)
-        rows = np.zeros(len(atom.rows), dtype=np.int64)
         monotonic = np.ones(count, dtype=bool)
         low_included = high_included = True
-        for j, column in enumerate(atom.columns):
-            values = [row[j] for row in atom.rows]
-            cuts = sorted(set(values))
-            place = {value: 2 * i + 1 for i, value in enumerate(cuts)}
+        for j, (column, cuts) in enumerate(zip(atom.columns, atom.cuts, strict=True)):
             span = box.get(column, _EVERYTHING)
             closed = bool(atom.chains[j]) or (self._shrink and atom.shrink[j])
             low_included &= closed or not span.low_open
             high_included &= closed or not span.high_open
             cells = self._cells(atom, j, column, atom.chains[j], cuts, atom.shrink[j], box, count, raw=not closed)
-            width = 2 * len(cuts) + 2
+            width = cells_of(cuts)
             low, high, monotonic = low * width + cells[0], high * width + cells[1], monotonic & cells[2]
-            rows = rows * width + np.array([place[v] for v in values], dtype=np.int64)
-        rows = np.sort(rows)
+        rows = atom.digits
         first, last = np.searchsorted(rows, low), np.searchsorted(rows, high)
         padded = np.append(rows, -1)
         at_first, at_last = padded[first] == low, padded[last] == high
@@ -346,7 +342,9 @@ class KeyConditionEvaluator:
             if span.low is None or span.high is None:
                 return np.zeros(count, dtype=bool), True
             low, high = np.broadcast_to(span.low, count), np.broadcast_to(span.high, count)
-            if not sound and source.missing is not None:
+            # Beyond an end that is NULL any value may lie, also one for which `plus` wraps around.
+            unknown = step.monotonic == "checked" and is_nullable(chain[i - 1].type if i else self._keys.types[column])
+            if (unknown or not sound) and source.missing is not None:
                 monotonic &= ~source.missing[low] & ~source.missing[high]
             if everywhere:
                 continue

@@ -6,16 +6,18 @@ So a statement that changes rows of few keys costs readers of other keys nothing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mergelake.core.schema import TableSchema
+from mergelake.core.sized_cache import sized_cache
+from mergelake.expr.bound import BoundLiteral, BoundNode, walk
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.reader import PartReader
-from mergelake.scan.analyze import analyze
-from mergelake.scan.condition import is_useless
+from mergelake.scan.analyze import Key, analyze
+from mergelake.scan.condition import Condition, is_useless
 from mergelake.scan.hyperrectangles import KeyTable
 from mergelake.scan.keys import scan_keys
 from mergelake.scan.prune import MarkRange, mark_ranges
@@ -23,6 +25,35 @@ from mergelake.views.bound import Step, Steps
 
 MARKS_MIN = 8
 """Marks of a part from which the index is looked at: fewer are read as fast."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Question:
+    """A condition and a key. Conditions of mutations are bound once (`views.bound`): equal ones are one object."""
+
+    where: BoundNode
+    key: Key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Question) and self.where is other.where and self._shape == other._shape
+
+    def __hash__(self) -> int:
+        return hash((id(self.where), self._shape))
+
+    @property
+    def _shape(self) -> tuple[object, ...]:
+        return self.key.names, self.key.types
+
+    @property
+    def members(self) -> int:
+        """Members of sets in the condition, at least 1: what the analysis costs."""
+        literals = (node.value for node in walk(self.where) if isinstance(node, BoundLiteral))
+        return 1 + sum(len(value) for value in literals if isinstance(value, list))
+
+
+@sized_cache(256, 1 << 20, lambda question: question.members)
+def _analyzed(question: _Question) -> Condition:
+    return analyze(question.where, question.key)
 
 
 class NarrowedSteps:
@@ -51,7 +82,9 @@ class NarrowedSteps:
     def _find(self) -> list[NDArray[np.bool_] | None]:
         """For each step the marks with rows that may match; None: all."""
         reader, key = self._reader, scan_keys(self._schema).primary
-        conditions = [analyze(step.where, key) if step.where is not None else None for step in self.steps.steps]
+        conditions = [
+            _analyzed(_Question(step.where, key)) if step.where is not None else None for step in self.steps.steps
+        ]
         useful = [condition is not None and not is_useless(condition) for condition in conditions]
         marks = reader.manifest.marks
         known = reader.has_index and marks >= MARKS_MIN and not is_remote(reader.store)

@@ -11,8 +11,10 @@ so only small integers are compared afterwards, whatever the type of the key.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -75,6 +77,8 @@ class Ordered:
         out = np.zeros(len(self.values), dtype=np.int64)
         if len(cuts) > 4 and isinstance(self.values, np.ndarray) and self.values.dtype.kind in "iuf":
             out = _searched(self.values, cuts, step)
+        elif len(cuts) > min(len(self.values), 64):
+            out[:] = [_bisected(cuts, value, step) for value in self._as_python()]
         else:
             for cut in cuts:
                 bound = cut - step if step and isinstance(cut, int) else cut
@@ -84,6 +88,12 @@ class Ordered:
             out[self.missing] = 2 * len(cuts) + 1
         return out
 
+    def _as_python(self) -> list[Value | None]:
+        held: list[Value | None] = (
+            self.values.to_pylist() if isinstance(self.values, pa.Array) else self.values.tolist()
+        )
+        return held
+
     def _compare(self, arrow: object, numpy: object, cut: Value) -> NDArray[np.bool_]:
         if isinstance(self.values, pa.Array):
             assert callable(arrow)
@@ -92,15 +102,23 @@ class Ordered:
         return np.asarray(numpy(self.values, cut), dtype=bool)
 
 
+def _bisected(cuts: Sequence[Value], value: Any, step: int) -> int:
+    """Cell of one value; 0 for NULL."""
+    if value is None:
+        return 0
+    wanted = value + step if step and isinstance(value, int) else value
+    return bisect_left(cuts, wanted) + bisect_right(cuts, wanted)
+
+
 def _searched(values: NDArray[np.generic], cuts: Sequence[Value], step: int) -> Cells:
     kind = values.dtype
-    bounds = [cut - step if step and isinstance(cut, int) else cut for cut in cuts]
+    bounds = [cut - step if isinstance(cut, int) else cut for cut in cuts] if step else cuts
     below = 0
     if kind.kind in "iu":
         # Cut points outside the type lie below or above every value: they only shift the cells.
         low, high = (0, (1 << 64) - 1) if kind.kind == "u" else (-(1 << 63), (1 << 63) - 1)
-        below = sum(isinstance(cut, int) and cut < low for cut in bounds)
-        bounds = [cut for cut in bounds if isinstance(cut, int) and low <= cut <= high]
+        below, end = bisect_left(bounds, low), bisect_right(bounds, high)
+        bounds = bounds[below:end]
     edges = np.array(bounds, dtype=kind)
     return np.searchsorted(edges, values, "left") + np.searchsorted(edges, values, "right") + 2 * below
 

@@ -165,13 +165,14 @@ def plan_scan(
     parts = _by_virtual_columns(parts, pieces, schema)
     steps: list[IndexStep] = []
     items: tuple[ScanItem, ...] = ()
-    if not (keys.primary.nodes and is_never(analyze(predicate, keys.primary))):
+    condition = analyze(predicate, keys.primary)
+    if not (keys.primary.nodes and is_never(condition)):
         if keys.partition.nodes:
             parts = _partition_steps(parts, predicate, keys, steps)
         read = [*columns, *(name for piece in pieces for name in columns_of(piece))]
         named = [name for name in dict.fromkeys(read) if schema.has(name)]
         search = _IndexSearch(store, directory, snapshot, predicate, caches)
-        items = search.primary(parts, keys, named, steps)
+        items = search.primary(condition, parts, keys, named, steps)
         if items and schema.indices:
             items = search.skip(items, steps if count_steps else None)
     sizes: Mapping[str, int] = {}
@@ -298,14 +299,19 @@ class _IndexSearch:
     caches: PartCache | None
 
     def primary(
-        self, parts: list[ActivePart], keys: ScanKeys, columns: Sequence[str], steps: list[IndexStep]
+        self,
+        condition: Condition,
+        parts: list[ActivePart],
+        keys: ScanKeys,
+        columns: Sequence[str],
+        steps: list[IndexStep],
     ) -> tuple[ScanItem, ...]:
         """Select marks by the primary index and append its step to `steps`.
 
-        `columns` will be read from the selected marks: what they need is prefetched from a far store.
+        `condition` is the predicate's on the primary key. `columns` will be read from the selected marks: what they
+        need is prefetched from a far store.
         """
         key = keys.primary
-        condition = analyze(self.predicate, key)
         if not key.nodes or is_useless(condition) or not parts:
             items = [self._item(part) for part in parts]
         else:

@@ -7,11 +7,11 @@ sampling key is added. The same text binds to the same conjuncts in every proces
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema, unknown_column
+from mergelake.core.sized_cache import sized_cache
 from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundNode, columns_of, conjuncts
@@ -57,7 +57,7 @@ class _Known:
 
 
 # Cached: the stages of one SELECT (plan, steps, every piece) bind the same conditions.
-@lru_cache(maxsize=256)
+@sized_cache(256, 32 << 20, lambda text, *_: len(text))
 def _pieces(text: str, known: _Known, now_ms: int | None) -> tuple[BoundNode, ...]:
     bound = bind(expand_aliases(parse(text), known.schema), known.types, now_ms)
     inner = t.inner_type(bound.type)

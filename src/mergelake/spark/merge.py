@@ -10,9 +10,11 @@ from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
-from mergelake.mutate.execute import execute_mutation
+from mergelake.mutate.execute import Ranges, execute_mutation
+from mergelake.mutate.ranges import matching_ranges
 from mergelake.spark.tasks import task_outcomes, unwrap_all
 from mergelake.store import StoreSpec
+from mergelake.store.protocol import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,13 +32,19 @@ def run_merges(spark: SparkSession, store: StoreSpec, tasks: Sequence[MergeTask]
     return unwrap_all(task_outcomes(spark, execute, tasks), _discarding(store, tasks))
 
 
-def run_mutations(spark: SparkSession, store: StoreSpec, tasks: Sequence[MergeTask]) -> list[PartManifest | None]:
-    """Execute mutations of parts in Spark, one task each; None for a part in which no row changes."""
+def run_mutations(spark: SparkSession, store: Store, tasks: Sequence[MergeTask]) -> list[PartManifest | None]:
+    """Execute mutations of parts in Spark, one task for each part that may have matching rows; None for others."""
+    ranges = matching_ranges(store, tasks)
+    spec = store.spec
+    work = [(task, ranges[task.source_ids[0]]) for task in tasks if ranges[task.source_ids[0]]]
 
-    def execute(task: MergeTask) -> PartManifest | None:
-        return execute_mutation(store.open(), task, RandomIds(), SystemClock())
+    def execute(item: tuple[MergeTask, Ranges]) -> PartManifest | None:
+        task, marks = item
+        return execute_mutation(spec.open(), task, RandomIds(), SystemClock(), ranges=marks)
 
-    return unwrap_all(task_outcomes(spark, execute, tasks), _discarding(store, tasks))
+    done = unwrap_all(task_outcomes(spark, execute, work), _discarding(spec, [task for task, _ in work]))
+    results = {task.source_ids[0]: manifest for (task, _), manifest in zip(work, done, strict=True)}
+    return [results.get(task.source_ids[0]) for task in tasks]
 
 
 def _discarding(store: StoreSpec, tasks: Sequence[MergeTask]) -> Callable[[Sequence[PartManifest | None]], None]:

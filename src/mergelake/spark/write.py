@@ -7,8 +7,8 @@ commit. A retried task writes parts under new ids; the sweeper deletes those of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -34,17 +34,30 @@ def write_parts(
 
     `base_version`: `TableHandle.base_version()` from before the job.
     """
-    types = schema.types
-
-    def blocks() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            names = batch.schema.names
-            arrays = [to_storage(batch.column(name), types[name], name) for name in names]
-            yield pa.RecordBatch.from_arrays(arrays, names=names)
-
     return write_blocks(
-        insert_target(store.open(), directory, schema, RandomIds(), SystemClock()), blocks(), base_version=base_version
+        insert_target(store.open(), directory, schema, RandomIds(), SystemClock()),
+        in_storage_form(batches, schema),
+        base_version=base_version,
     )
+
+
+def in_storage_form(batches: Iterable[pa.RecordBatch], schema: TableSchema) -> Iterator[pa.RecordBatch]:
+    """Batches in Spark's Arrow types in the storage form of the table's columns."""
+    types = schema.types
+    for batch in batches:
+        names = batch.schema.names
+        arrays = [to_storage(batch.column(name), types[name], name) for name in names]
+        yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def require_frame(frame: Any, method: str) -> None:
+    """TYPE_MISMATCH if this is no DataFrame, NOT_IMPLEMENTED if it is a streaming one; `method` takes its batches."""
+    if not hasattr(frame, "mapInArrow"):
+        hint = "Give a DataFrame; pyspark.pandas has to_spark()"
+        raise error("TYPE_MISMATCH", f"Cannot insert a {type(frame).__module__}.{type(frame).__name__}", hint)
+    if frame.isStreaming:
+        hint = f"Do it with each batch of it: frame.writeStream.foreachBatch(lambda batch, n: table.{method}(batch, …))"
+        raise error("NOT_IMPLEMENTED", "A streaming DataFrame cannot be inserted", hint)
 
 
 def write_frame(
@@ -57,12 +70,7 @@ def write_frame(
     Columns are matched by name; missing ones get their defaults. Raises NO_SUCH_COLUMN_IN_TABLE for an unknown column,
     TYPE_MISMATCH for an incompatible type, and the error of a task, after deleting the parts of the other tasks.
     """
-    if not hasattr(frame, "mapInArrow"):
-        hint = "Give a DataFrame; pyspark.pandas has to_spark()"
-        raise error("TYPE_MISMATCH", f"Cannot insert a {type(frame).__module__}.{type(frame).__name__}", hint)
-    if frame.isStreaming:
-        hint = "Append each batch of it: frame.writeStream.foreachBatch(lambda batch, n: table.append(batch))"
-        raise error("NOT_IMPLEMENTED", "A streaming DataFrame cannot be inserted", hint)
+    require_frame(frame, "append")
     check_frame(schema, frame.schema)
     names = list(frame.schema.names)
 

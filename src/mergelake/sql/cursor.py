@@ -143,6 +143,22 @@ class Cursor(TokenReader):
 
         return self._text_until(ends, "an expression")
 
+    def command_expression(self, *stops: str) -> str:
+        """An expression of a mutation: up to a comma, WHERE, IN PARTITION or the tail of the statement.
+
+        One of `stops` ends it too, if it is the last word before the tail. Comments and line breaks become spaces.
+        """
+        tails = ("", "FORMAT", "SETTINGS", "INTO")
+
+        def ends(token: Token) -> bool:
+            if token.kind != "word":
+                return token.text == ","
+            tail = self._begins_tail() or (self.at("SETTINGS") and self.peek(1).is_name)
+            stopped = token.upper in stops and self.peek(1).upper in tails
+            return tail or stopped or token.upper == "WHERE" or self.at("IN", "PARTITION")
+
+        return self._text_until(ends, "an expression")
+
     def expression_list(self, stops: Collection[str]) -> list[str]:
         """Expressions separated by commas."""
         out = [self.expression(stops)]

@@ -18,6 +18,7 @@ from mergelake.query.statement.settings import plain_value
 from mergelake.sql import show, statements as s
 from mergelake.sql.ddl import with_columns
 from mergelake.sql.inserting import run_insert
+from mergelake.sql.mutating import kill_mutations, run_mutation
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.settings import check_changes, check_of_statement, check_permitted, judged, merged
 from mergelake.table.catalog import RESERVED
@@ -119,6 +120,10 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             _drop_partition(db, name, partition)
         case s.AlterPart(name, action, part):
             _alter_part(db, db.open(name), action, part)
+        case s.Mutate():
+            run_mutation(db, statement)
+        case s.KillMutation():
+            return kill_mutations(db, statement)
         case s.UndropTable(name, table_id):
             db.warehouse.undrop_table(db.full_name(name), table_id)
         case s.UndropDatabase(name):

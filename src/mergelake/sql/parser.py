@@ -18,14 +18,13 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.sql import ddl, statements as s
 from mergelake.sql.cursor import Cursor
 from mergelake.sql.insert_head import insert
-from mergelake.sql.literals import literal
+from mergelake.sql.mutation_statements import alter_commands, delete_from, kill, partition_clause, update
 from mergelake.sql.script import split_statements
 from mergelake.sql.tail import ended
 from mergelake.sql.unsupported import HINTS, judged_syntax, refused
 
 _REFUSED = (
-    "SYSTEM", "GRANT", "REVOKE", "ATTACH", "DETACH", "KILL", "UPDATE", "DELETE", "BACKUP", "RESTORE", "WATCH", "BEGIN",
-    "COMMIT", "ROLLBACK",
+    "SYSTEM", "GRANT", "REVOKE", "ATTACH", "DETACH", "BACKUP", "RESTORE", "WATCH", "BEGIN", "COMMIT", "ROLLBACK",
 )  # fmt: skip
 """First words of statements that are not supported, whatever follows."""
 _EXPLAIN_KINDS = ("AST", "SYNTAX", "QUERY", "PLAN", "PIPELINE", "ESTIMATE", "TABLE", "CURRENT")
@@ -191,7 +190,7 @@ def _exists(cursor: Cursor) -> s.Statement:
 def _optimize(cursor: Cursor) -> s.Statement:
     cursor.expect("TABLE")
     name = cursor.table_name()
-    partition = _partition(cursor) if cursor.at("PARTITION") else None
+    partition = partition_clause(cursor) if cursor.at("PARTITION") else None
     final = cursor.accept("FINAL")
     if cursor.at("DEDUPLICATE") or cursor.at("CLEANUP"):
         raise error("NOT_IMPLEMENTED", f"OPTIMIZE … {cursor.peek().upper} is not supported", "Use a ReplacingMergeTree")
@@ -209,29 +208,15 @@ def _check(cursor: Cursor) -> s.Statement:
     return s.CheckTable(name)
 
 
-def _partition(cursor: Cursor) -> s.PartitionClause:
-    cursor.expect("PARTITION")
-    if cursor.accept("ID"):
-        return s.PartitionClause(id=cursor.string("the id of a partition in single quotes"))
-    if cursor.accept("ALL"):
-        return s.PartitionClause()
-    if cursor.accept("TUPLE") or cursor.at("("):
-        cursor.expect("(")
-        values: list[int | float | str | None] = []
-        while not cursor.accept(")"):
-            if values:
-                cursor.expect(",")
-            values.append(literal(cursor))
-        return s.PartitionClause(tuple(values), id="" if values else "all")
-    return s.PartitionClause((literal(cursor),))
-
-
 def _alter(cursor: Cursor) -> s.Statement:
     cursor.expect("TABLE")
     name = cursor.table_name()
+    ddl.refuse_cluster(cursor)
+    if (commands := alter_commands(cursor)) is not None:
+        return s.Mutate(name, commands)
     if cursor.at("DROP", "PARTITION"):
         cursor.next()
-        return s.DropPartition(name, _partition(cursor))
+        return s.DropPartition(name, partition_clause(cursor))
     for action in ("drop", "detach", "attach", "drop detached"):
         if cursor.accept(*action.upper().split(), "PART"):
             return s.AlterPart(name, action, cursor.string("the name of a part in single quotes"))
@@ -251,7 +236,7 @@ def _alter(cursor: Cursor) -> s.Statement:
     if not words:
         raise cursor.error("DROP PARTITION")
     what = f"ALTER TABLE … {' '.join(words)} is not supported yet"
-    raise error("NOT_IMPLEMENTED", what, "DROP PARTITION, DROP | DETACH | ATTACH PART and MODIFY SETTING are, so far")
+    raise error("NOT_IMPLEMENTED", what, HINTS["ALTER"])
 
 
 def _explain(cursor: Cursor) -> s.Statement:
@@ -288,6 +273,9 @@ _STATEMENTS: dict[str, Callable[[Cursor], s.Statement]] = {
     "OPTIMIZE": _optimize,
     "CHECK": _check,
     "ALTER": _alter,
+    "UPDATE": update,
+    "DELETE": delete_from,
+    "KILL": kill,
     "EXPLAIN": _explain,
     "SET": _set,
 }

@@ -249,6 +249,35 @@ class AlterPart:
 
 
 @dataclass(frozen=True, slots=True)
+class MutationCommand:
+    """UPDATE or DELETE, as part of a mutation."""
+
+    where: str
+    assignments: tuple[tuple[str, str], ...] = ()
+    """Column and expression; none: DELETE."""
+    partition: PartitionClause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mutate:
+    """ALTER TABLE … UPDATE | DELETE, …, or one of UPDATE and DELETE FROM."""
+
+    name: Name
+    commands: tuple[MutationCommand, ...]
+    lightweight: bool = False
+    """UPDATE … SET or DELETE FROM."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillMutation:
+    """KILL MUTATION."""
+
+    where: str
+    test: bool = False
+    """Whether it only says what it would do."""
+
+
+@dataclass(frozen=True, slots=True)
 class UndropTable:
     """UNDROP TABLE."""
 
@@ -331,6 +360,8 @@ Statement = (
     | CheckTable
     | DropPartition
     | AlterPart
+    | Mutate
+    | KillMutation
     | UndropTable
     | UndropDatabase
     | ModifySettings

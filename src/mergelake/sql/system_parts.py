@@ -119,7 +119,7 @@ def hashes_of(files: Mapping[str, PartFile]) -> tuple[str, str, str]:
 
 
 def part_columns(table: Table) -> Iterator[dict[str, Any]]:
-    """One row for each column of each active part, `name` being the part's.
+    """One row for each column of each active part, `name` being the part's; the mask of a DELETE is one.
 
     Columns of a Compact part share one file, so their sizes are 0.
     """
@@ -131,7 +131,12 @@ def part_columns(table: Table) -> Iterator[dict[str, Any]]:
         by_stem: dict[str, list[str]] = {}
         for name in files:
             by_stem.setdefault(_first_stem(name), []).append(name)
-        for position, column in enumerate(state.schemas[part.manifest.schema_version].columns, 1):
+        columns = state.schemas[part.manifest.schema_version].columns
+        if part.manifest.masked:
+            from mergelake.parts.rewrite import MASK
+
+            columns = (*columns, MASK)
+        for position, column in enumerate(columns, 1):
             if column.id not in held:
                 continue
             near = by_stem.get(_first_stem(escape_for_file_name(column.name)), ())

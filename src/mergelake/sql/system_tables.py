@@ -268,15 +268,9 @@ def _filled(value: Any, kind: str) -> Any:
 
 def _mutations(db: Database, _: Collection[str]) -> Rows:
     for database, name, table in _all_tables(db):
-        state = table.handle.log.state
-        for mutation in state.mutations:
-            behind = [part for part in state.parts() if part.info.data_version < mutation.version]
-            if mutation.partition_ids is not None:
-                behind = [part for part in behind if part.info.partition_id in mutation.partition_ids]
-            yield (
-                database, name, mutation.id, mutation.commands, mutation.added_ms // 1000, len(behind),
-                int(not behind), int(mutation.killed), "",
-            )  # fmt: skip
+        for row in table.mutations().to_pylist():
+            here = {"database": database, "table": name, **row}
+            yield tuple(_filled(here[column], kind) for column, kind in _MUTATION_COLUMNS.items())
 
 
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
@@ -320,6 +314,7 @@ _PART_COLUMNS = {
     "max_block_number": "Int64",
     "level": "UInt32",
     "data_version": "UInt64",
+    "has_lightweight_delete": "UInt8",
     "disk_name": "String",
     "path": "String",
     "bytes": "UInt64",
@@ -330,7 +325,7 @@ _PARTS_COLUMNS_COLUMNS = {
     **{
         name: kind
         for name, kind in _PART_COLUMNS.items()
-        if name not in {*_OF_FILES, "path", "bytes", "part_storage_type"}
+        if name not in {*_OF_FILES, "path", "bytes", "part_storage_type", "has_lightweight_delete"}
     },
     "column": "String",
     "type": "String",
@@ -341,6 +336,26 @@ _PARTS_COLUMNS_COLUMNS = {
     "column_data_compressed_bytes": "UInt64",
     "column_data_uncompressed_bytes": "UInt64",
     "column_marks_bytes": "UInt64",
+}
+_MUTATION_COLUMNS = {
+    "database": "String",
+    "table": "String",
+    "mutation_id": "String",
+    "command": "String",
+    "create_time": "DateTime",
+    "finish_time": "DateTime",
+    "block_numbers.partition_id": "Array(String)",
+    "block_numbers.number": "Array(Int64)",
+    "parts_in_progress_names": "Array(String)",
+    "parts_to_do_names": "Array(String)",
+    "parts_to_do": "Int64",
+    "parts_postpone_reasons": "Map(String, String)",
+    "is_done": "UInt8",
+    "is_killed": "UInt8",
+    "latest_failed_part": "String",
+    "latest_fail_time": "DateTime",
+    "latest_fail_reason": "String",
+    "latest_fail_error_code_name": "String",
 }
 
 _TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Collection[str]], Rows]]] = {
@@ -449,18 +464,5 @@ _TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Collection[st
     ),
     "settings": (system_settings.COLUMNS, lambda db, _: system_settings.settings(db)),
     "merge_tree_settings": (system_settings.TABLE_COLUMNS, lambda db, _: system_settings.merge_tree_settings(db)),
-    "mutations": (
-        {
-            "database": "String",
-            "table": "String",
-            "mutation_id": "String",
-            "command": "String",
-            "create_time": "DateTime('UTC')",
-            "parts_to_do": "Int64",
-            "is_done": "UInt8",
-            "is_killed": "UInt8",
-            "latest_fail_reason": "String",
-        },
-        _mutations,
-    ),
+    "mutations": (_MUTATION_COLUMNS, _mutations),
 }

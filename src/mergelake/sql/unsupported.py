@@ -21,7 +21,7 @@ _CREATE_AGAIN = (
 )
 _SYSTEM = "Look into `system`, or SELECT from it with conditions of your own"
 HINTS: dict[str, str] = {
-    "ALTER": "DROP PARTITION, DROP | DETACH | ATTACH PART and MODIFY SETTING are, so far",
+    "ALTER": "UPDATE, DELETE, DROP PARTITION, DROP | DETACH | ATTACH PART and MODIFY SETTING are, so far",
     "ALTER DATABASE": "RENAME DATABASE is",
     "ATTACH": "read_part reads a part of ClickHouse's, Table.append takes its rows; UNDROP TABLE brings a table back",
     "BACKUP": "A warehouse is its objects: copy them",
@@ -30,7 +30,7 @@ HINTS: dict[str, str] = {
     "COMMIT": _COMMIT,
     "CREATE": _TABLES,
     "CREATE OR REPLACE TABLE": _CREATE_AGAIN,
-    "DELETE": "Rows go with ALTER TABLE … DROP PARTITION or TRUNCATE TABLE so far",
+    "DELETE": "DELETE FROM t [IN PARTITION p] WHERE … is",
     "DESCRIBE": "DESCRIBE TABLE and DESCRIBE (SELECT …) are",
     "DETACH": "DROP removes, RENAME hides",
     "DROP": _TABLES,
@@ -40,7 +40,7 @@ HINTS: dict[str, str] = {
     "EXPLAIN": "EXPLAIN of a SELECT is, as PLAN, indexes = 1, SYNTAX or AST",
     "GRANT": _PERMISSIONS,
     "INSERT": "INSERT INTO t [(a, b)] VALUES, FORMAT or SELECT is",
-    "KILL": "Ctrl-C ends a statement, and so does Database.cancel from another thread",
+    "KILL": "KILL MUTATION is; Ctrl-C ends a statement, and so does Database.cancel from another thread",
     "MOVE": _PERMISSIONS,
     "OPTIMIZE": "OPTIMIZE TABLE t [PARTITION …] [FINAL] is",
     "RENAME": "RENAME TABLE a TO b and RENAME DATABASE a TO b are",
@@ -55,7 +55,7 @@ HINTS: dict[str, str] = {
     "START": _COMMIT,
     "SYSTEM": "A table here has no server to command; merges run in `mergelake node` or by OPTIMIZE",
     "TABLE": "Write SELECT * FROM the table",
-    "UPDATE": "ALTER TABLE … UPDATE is not there yet either",
+    "UPDATE": "UPDATE t SET a = x, … [IN PARTITION p] WHERE … is",
     "VALUES": "Write SELECT * FROM values(…)",
     "WATCH": "There are no views",
 }

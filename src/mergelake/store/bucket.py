@@ -126,8 +126,8 @@ class BucketStore:
         check_key(key)
         return _meta(self._retrying("head", key, lambda: self._once.head(key)))
 
-    def list(self, prefix: str, after: str = "") -> Iterator[ObjectMeta]:
-        """Objects below `prefix`, those greater than `after`."""
+    def list(self, prefix: str, after: str = "", until: str = "") -> Iterator[ObjectMeta]:
+        """Objects below `prefix`, those greater than `after` and less than `until`."""
         directory = directory_prefix(prefix).rstrip("/") or None
         last = after
         attempt = 0
@@ -143,6 +143,8 @@ class BucketStore:
                     full = len(page) == LIST_PAGE
                     for item in page:
                         meta = _meta(item)
+                        if until and meta.key >= until:
+                            return
                         if meta.key > last:  # obstore drops a slash at the end of the offset
                             yield meta
                             last = meta.key

@@ -129,9 +129,9 @@ class CachedStore:
         """Size and time of one object, from the bucket."""
         return self.inner.head(key)
 
-    def list(self, prefix: str, after: str = "") -> Iterator[ObjectMeta]:
-        """Objects below `prefix`, those greater than `after`, from the bucket."""
-        return self.inner.list(prefix, after)
+    def list(self, prefix: str, after: str = "", until: str = "") -> Iterator[ObjectMeta]:
+        """Objects below `prefix`, those greater than `after` and less than `until`, from the bucket."""
+        return self.inner.list(prefix, after, until)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, in the cache too."""

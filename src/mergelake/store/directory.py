@@ -137,22 +137,22 @@ class DirectoryStore:
             status = os.fstat(fd)
         return ObjectMeta(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
-    def list(self, prefix: str, after: str = "") -> Iterator[ObjectMeta]:
-        """Objects below `prefix`, those greater than `after`."""
+    def list(self, prefix: str, after: str = "", until: str = "") -> Iterator[ObjectMeta]:
+        """Objects below `prefix`, those greater than `after` and less than `until`."""
         self._meter.count("list", prefix)
-        for number, meta in enumerate(self._walk(directory_prefix(prefix), after)):
+        for number, meta in enumerate(self._walk(directory_prefix(prefix), after, until)):
             if number and number % LIST_PAGE == 0:
                 self._meter.count("list", prefix)
             yield meta
 
-    def _walk(self, prefix: str, after: str) -> Iterator[ObjectMeta]:
+    def _walk(self, prefix: str, after: str, until: str) -> Iterator[ObjectMeta]:
         try:
             with _translated(self.url, prefix), entered(self._root, prefix.split("/")[:-1]) as folder:
-                yield from self._below(folder, prefix, after)
+                yield from self._below(folder, prefix, after, until)
         except NotFoundError:
             return
 
-    def _below(self, folder: int, prefix: str, after: str) -> Iterator[ObjectMeta]:
+    def _below(self, folder: int, prefix: str, after: str, until: str) -> Iterator[ObjectMeta]:
         # A directory sorts as "name/", which is the place of its keys. Entries other than files and directories are no
         # objects.
         with os.scandir(folder) as entries:
@@ -163,6 +163,8 @@ class DirectoryStore:
             )
         for name in names:
             key = prefix + name
+            if until and key >= until:
+                return
             if name.endswith("/"):
                 if key > after or after.startswith(key):
                     try:
@@ -170,7 +172,7 @@ class DirectoryStore:
                     except (FileNotFoundError, NotADirectoryError, LinkError):
                         continue  # deleted or replaced meanwhile
                     try:
-                        yield from self._below(inner, key, after)
+                        yield from self._below(inner, key, after, until)
                     finally:
                         os.close(inner)
             elif key > after:

@@ -121,12 +121,12 @@ class MemoryStore:
         with self._space.lock:
             return ObjectMeta(key, size, self._space.objects.get(self._prefix + key, (b"", 0))[1])
 
-    def list(self, prefix: str, after: str = "") -> Iterator[ObjectMeta]:
-        """Objects below `prefix`, those greater than `after`; as they were when the listing began."""
-        start, low = self._prefix + directory_prefix(prefix), self._prefix + after
+    def list(self, prefix: str, after: str = "", until: str = "") -> Iterator[ObjectMeta]:
+        """Objects below `prefix`, those greater than `after` and less than `until`, as they were at the beginning."""
+        start, low, high = (self._prefix + text for text in (directory_prefix(prefix), after, until))
         with self._space.lock:
             items = [(key, len(body), ms) for key, (body, ms) in self._space.objects.items() if key.startswith(start)]
-        items = sorted(item for item in items if not after or item[0] > low)
+        items = sorted(item for item in items if (not after or item[0] > low) and (not until or item[0] < high))
         self._meter.count("list", prefix, requests=max(1, -(-len(items) // LIST_PAGE)))
         cut = len(self._prefix)
         return iter([ObjectMeta(key[cut:], size, ms) for key, size, ms in items])

@@ -133,9 +133,9 @@ class Store(Protocol):
         """Size and time of one object."""
         ...
 
-    def list(self, prefix: str, after: str = "") -> Iterator[ObjectMeta]:
+    def list(self, prefix: str, after: str = "", until: str = "") -> Iterator[ObjectMeta]:
         """Objects below the directory `prefix` (whole path segments; "" for all), in order of key,
-        those greater than the key `after` only.
+        only those greater than the key `after`, and less than `until` (if given).
         """
         ...
 

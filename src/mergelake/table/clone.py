@@ -3,7 +3,8 @@
 1. **Hold.** Every table whose objects the clone will refer to (the source and, if that is a clone itself, the owners of
    the objects it refers to) records in its own log that the clone needs these directories. A hold is refused if one of
    them is no longer kept there: it may be deleted at any moment.
-2. **Begin.** The first entry of the clone has schema and parts: new ids over the old extents.
+2. **Begin.** The first entry of the clone has schema and parts: new ids over the old extents; and the mutations that
+   some of them lack.
 3. **Check again.** A collector removes the hold of a table that does not begin within a grace period. A process that
    slept so long finds the holds gone, and gives up before the table gets its name.
 
@@ -14,17 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from msgspec import structs
 
-from mergelake.core.errors import ConflictError, error
+from mergelake.core.errors import ConflictError, MergelakeError, error
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import Extent, FileTable, PartFile, PartManifest, encode_files
 from mergelake.core.schema import TableSchema
-from mergelake.log.operations import AddParts, AddReference, AlterMetadata, TableOp
+from mergelake.log.operations import AddParts, AddReference, AlterMetadata, Mutation, TableOp
 from mergelake.log.retention import refers
-from mergelake.log.state import State
-from mergelake.log.volatile import unfinished
+from mergelake.log.state import PendingMutation, State
+from mergelake.log.volatile import lacking, unfinished
 from mergelake.table.handle import OpenTable, TableHandle
 
 
@@ -42,33 +44,58 @@ class ClonePlan:
 def plan_clone(state: State, directory: str, ids: IdSource) -> ClonePlan:
     """The clone of a state of the table in `directory`. Pure, except for the ids of its parts.
 
-    Raises UNFINISHED if parts lack a mutation: their rows are not final.
+    Raises UNFINISHED as `restored` does.
     """
-    refuse_unfinished(state, "cloned")
     schemas = [state.schemas[version] for version in sorted(state.schemas) if version <= state.schema_version]
-    parts = renewed(state, ids, base_version=0, table=directory)
+    ops = restored(state, ids, base_version=0, table=directory)
+    parts = [part for op in ops if isinstance(op, AddParts) for part in op.parts]
     holds: dict[str, list[str]] = {}
     for name in sorted({name for part in parts for name in refers(part)}):
         _, owner, inner = name.split("/", 2)
         holds.setdefault(owner, []).append(inner)
-    more: list[TableOp] = [AlterMetadata(schema) for schema in schemas[1:]]
-    if parts:
-        more.append(AddParts(parts))
+    more = [*(AlterMetadata(schema) for schema in schemas[1:]), *ops]
     return ClonePlan(schemas[0], tuple(more), {owner: tuple(inner) for owner, inner in holds.items()})
 
 
-def renewed(state: State, ids: IdSource, base_version: int, table: str = "") -> tuple[PartManifest, ...]:
-    """The parts of a state under new ids, with the same files; for a clone, `table` is the table that owns them."""
-    return tuple(
-        replace(
-            part.manifest,
-            id=ids.new_id(),
-            base_version=base_version,
-            level=part.info.level,
-            files=_seen_from_outside(part.manifest, table) if table else part.manifest.files,
-        )
-        for part in state.parts()
-    )
+def restored(state: State, ids: IdSource, base_version: int, table: str = "", level_min: int = 0) -> list[TableOp]:
+    """The operations that add the parts of a state under new ids, with the same files and mutations.
+
+    Blocks are numbered anew: parts that lack a mutation are added before it, the others after it. Raises UNFINISHED if
+    the order of the blocks of a partition does not allow that, as some of its parts were mutated already and later
+    ones were not. For a clone, `table` is the table that owns the files.
+    """
+    mutations = unfinished(state)
+    stages: list[list[PartManifest]] = [[] for _ in range(len(mutations) + 1)]
+    for partition_id, parts in groupby(state.parts(), key=lambda part: part.info.partition_id):
+        scope = [(n, m) for n, m in enumerate(mutations) if m.partition_ids is None or partition_id in m.partition_ids]
+        stage = 0
+        for part in parts:
+            due = lacking(mutations, part.info)
+            stage = max((stage, *(number + 1 for number, m in scope if m not in due)))
+            if any(number < stage for number, m in scope if m in due):
+                raise _half_done(mutations)
+            manifest = replace(
+                part.manifest,
+                id=ids.new_id(),
+                base_version=base_version,
+                level=max(part.info.level, level_min),
+                files=_seen_from_outside(part.manifest, table) if table else part.manifest.files,
+            )
+            stages[stage].append(manifest)
+    ops: list[TableOp] = []
+    for number, added in enumerate(stages):
+        if added:
+            ops.append(AddParts(tuple(added)))
+        if number < len(mutations):
+            m = mutations[number]
+            ops.append(Mutation(ids.new_id(), m.commands, m.partition_ids, m.drops_rows))
+    return ops
+
+
+def _half_done(mutations: Sequence[PendingMutation]) -> MergelakeError:
+    names = ", ".join(mutation.name for mutation in mutations[:3])
+    message = f"Some parts of this version are mutated already, and others not yet ({names})"
+    return error("UNFINISHED", message, "Table.apply_mutations() ends it; of old versions, take one before or after it")
 
 
 def _seen_from_outside(manifest: PartManifest, table: str) -> FileTable:
@@ -79,15 +106,6 @@ def _seen_from_outside(manifest: PartManifest, table: str) -> FileTable:
         return structs.replace(file, extents=tuple(map(absolute, file.extents)))
 
     return encode_files(map(moved, manifest.file_table().values()))
-
-
-def refuse_unfinished(state: State, verb: str) -> None:
-    """Raise UNFINISHED if parts of a state lack a mutation."""
-    mutations = unfinished(state)
-    if mutations:
-        names = ", ".join(m.id for m in mutations[:3])
-        message = f"A version with unfinished mutations ({names}) cannot be {verb}"
-        raise error("UNFINISHED", message, "Take a version from before or after them")
 
 
 def take_holds(holder: str, plan: ClonePlan, open_table: OpenTable) -> list[TableHandle]:

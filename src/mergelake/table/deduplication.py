@@ -10,11 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
 from mergelake.log.operations import AddParts
 from mergelake.log.retention import refers
 from mergelake.log.state import State
 from mergelake.order.keys import whole_column
+from mergelake.table.handle import TableHandle
 
 _SEPARATOR = "\x1f"
 """Separates the names of an insert and of its parts; does not occur in tokens."""
@@ -62,6 +64,20 @@ def remembered(state: State, token: str, rows_hash: str = "") -> int | None:
     """The version of this insert, if it is remembered; None if it is new."""
     insert = state.insert_of(token, rows_hash)
     return insert.version if insert else None
+
+
+def known_token(handle: TableHandle, token: str | None) -> State | None:
+    """The state of the table if an insert with this token is remembered; None if it is new.
+
+    BAD_ARGUMENTS if it is no token. Refreshes if it seems to be remembered: another process may have dropped its rows.
+    """
+    if token is not None and not (isinstance(token, str) and token):
+        hint = "Give each load a token of its own as text, or none"
+        raise error("BAD_ARGUMENTS", f"{token!r} is no token of an insert", hint)
+    if not token or remembered(handle.log.state, token) is None:
+        return None
+    state = handle.refresh()
+    return state if remembered(state, token) is not None else None
 
 
 class RowHash:

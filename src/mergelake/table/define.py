@@ -15,6 +15,7 @@ from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.core.types import DataType, inner_type, is_nullable, parse_type
+from mergelake.expr.nodes import Call, ColumnRef
 from mergelake.format.codec import parse_default_codec
 from mergelake.format.codec_types import check_codec
 from mergelake.format.profile import PROFILES
@@ -255,10 +256,22 @@ def _check_partition_key(schema: TableSchema, settings: TableSettings) -> None:
             raise error("NOT_IMPLEMENTED", f"A partition key of type {key.type} is not supported: {key.text}")
 
 
+def _check_ordered(tree: Call, schema: TableSchema, key_kind: str) -> None:
+    """DATA_TYPE_CANNOT_BE_USED_IN_KEY for an array or a tuple of columns whose values have no order."""
+    for arg in tree.args:
+        kind = schema.types.get(arg.name) if isinstance(arg, ColumnRef) else None
+        if kind is not None and any(isinstance(part, (t.Variant, t.Dynamic, t.Json)) for part in t.parts(kind)):
+            message = f"Column {tree} cannot be in a {key_kind.lower()} key: {arg} has type {kind}"
+            raise error("DATA_TYPE_CANNOT_BE_USED_IN_KEY", message)
+
+
 def _bound(schema: TableSchema, texts: tuple[str, ...], key_kind: str, settings: TableSettings) -> list[KeyColumn]:
     bind = bind_partition_key if key_kind == "Partition" else bind_key
     for text in texts:
-        check_deterministic(key_tree(text, schema.names))
+        tree = key_tree(text, schema.names)
+        check_deterministic(tree)
+        if isinstance(tree, Call) and tree.function in ("array", "tuple"):
+            _check_ordered(tree, schema, key_kind)
     keys = [bind(text, schema) for text in texts]
     stored = {column.name for column in schema.stored}
     for key in keys:

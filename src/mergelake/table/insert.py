@@ -276,21 +276,29 @@ def discard_refused(handle: TableHandle, manifests: Sequence[PartManifest]) -> N
 
 
 def commit_parts(
-    handle: TableHandle, manifests: Sequence[PartManifest], identity: InsertIdentity = NO_IDENTITY
+    handle: TableHandle,
+    manifests: Sequence[PartManifest],
+    identity: InsertIdentity = NO_IDENTITY,
+    before: Callable[[State], Sequence[LogOp]] | None = None,
 ) -> Commit:
     """Append one entry with all these parts; a repetition of a remembered insert adds nothing.
+
+    `before` returns operations that come before the parts, and is repeated with them for each position of the log; a
+    repetition of the insert omits them, too.
 
     The objects of duplicates and of refused parts are deleted (see `discard_refused`); if the outcome is unknown they
     stay.
     """
-    if not manifests and not identity.token:
+    if not manifests and not identity.token and before is None:
         return Commit(handle.log.state.version, 0, (), 0)
-    additions = identity.additions(manifests)
+    additions = identity.additions(manifests) if manifests or identity.token else []
     new: list[AddParts] = []
 
     def build(state: State) -> Sequence[LogOp]:
         new[:] = [op for op in additions if remembered(state, op.dedup_token, op.dedup_hash) is None]
-        return tuple(new)
+        if before is None or (additions and not new):
+            return tuple(new)
+        return (*before(state), *new)
 
     try:
         # If parts are left out as duplicates, which depends on the state, the commit is not passed on.
@@ -302,11 +310,11 @@ def commit_parts(
     ids = {part.id for part in added}
     if len(added) < len(manifests):
         discard_refused(handle, [part for part in manifests if part.id not in ids])
-    if committed.entry is None:
+    if committed.entry is None and additions:
         return duplicate_of(committed.state, additions[0].dedup_token, additions[0].dedup_hash)
     partitions, base_version = (
         dict.fromkeys(part.partition_id for part in added),
-        min(part.base_version for part in added),
+        min((part.base_version for part in added), default=0),
     )
     new_parts = [part for p in partitions for part in committed.state.partitions.find(p, ids, base_version)]
     infos = sorted((part.info for part in new_parts), key=lambda info: info.min_block)

@@ -10,11 +10,15 @@ from mergelake.core.errors import error
 from mergelake.core.names import PartInfo
 from mergelake.log.operations import AddParts, DropDetached, DropParts, TableOp
 from mergelake.log.state import DetachedPart, State
+from mergelake.log.volatile import lacking
 from mergelake.table.handle import TableHandle
 
 
 def drop_part(handle: TableHandle, name: str, kind: str = "drop") -> int:
-    """Drop or detach an active part; returns the version. Volatile parts built on it are cancelled."""
+    """Drop or detach an active part; returns the version. Volatile parts built on it are cancelled.
+
+    UNFINISHED for the detachment of a part that lacks a mutation: attached again, it would never get it.
+    """
     if PartInfo.try_parse(name) is None:
         raise error("BAD_DATA_PART_NAME", f"'{name}' is not the name of a part", "Names look like all_1_5_1")
 
@@ -24,6 +28,10 @@ def drop_part(handle: TableHandle, name: str, kind: str = "drop") -> int:
             near = difflib.get_close_matches(name, [part.name for part in state.parts()], n=1)
             hint = f"Maybe you meant {near[0]}" if near else "system.parts lists those that are active"
             raise error("NO_SUCH_DATA_PART", f"No part {name} in committed state", hint)
+        lacks = lacking(state.mutations, part.info) if kind == "detach" else ()
+        if lacks:
+            message = f"Part {name} lacks {lacks[0].name}, which would be lost when it is attached again"
+            raise error("UNFINISHED", message, "Table.apply_mutations() applies it, and gives the part a new name")
         return [DropParts(part.info.partition_id, (part.manifest.id,), kind)]
 
     return _commit(handle, build)

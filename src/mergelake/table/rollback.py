@@ -1,7 +1,8 @@
 """Rollback: one entry that drops all rows and restores those of an older version.
 
-The parts of that version are added under new ids and new block numbers, over the same objects; no object is read or
-written. The versions in between stay in history, so a rollback can be rolled back.
+The parts of that version are added under new ids and new block numbers, over the same objects, and with them the
+mutations that some of them lack; no object is read or written. The versions in between stay in history, so a rollback
+can be rolled back.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mergelake.core.ids import IdSource
-from mergelake.log.operations import AddParts, AlterMetadata, DropRange, KnownInsert, TableOp
+from mergelake.log.operations import AlterMetadata, DropRange, KnownInsert, TableOp
 from mergelake.log.retention import require_kept
 from mergelake.log.state import RememberedInsert, State, known_until, listed
-from mergelake.table.clone import refuse_unfinished, renewed
+from mergelake.table.clone import restored
 from mergelake.table.handle import TableHandle
 
 
@@ -22,11 +23,10 @@ def rollback(handle: TableHandle, version: int | str | None = None, timestamp_ms
 
     The deduplication windows are restored, too: repeating an insert whose rows are restored adds nothing, repeating one
     whose rows are dropped adds them again. Raises BAD_ARGUMENTS for a version that is not kept (any more), UNFINISHED
-    for one whose parts lack a mutation.
+    for one at which a mutation was applied to some parts only (`clone.restored`).
     """
     handle.refresh()
     target = handle.state_at(version, timestamp_ms)
-    refuse_unfinished(target, "rolled back to")
 
     def build(state: State) -> Sequence[TableOp]:
         # In a shared entry, operations of other callers before ours may have changed the rows.
@@ -46,8 +46,7 @@ def back_to(target: State, state: State, ids: IdSource) -> list[TableOp]:
     if target.schema_version != state.schema_version:
         ops.append(AlterMetadata(replace(target.schema, version=state.schema_version + 1)))
     # At least level 1, as a part of level 0 has the rows of the insert of its entry, and this entry has none.
-    parts = tuple(replace(part, level=max(part.level, 1)) for part in renewed(target, ids, base_version=state.version))
-    return [*ops, AddParts(parts)] if parts else ops
+    return [*ops, *restored(target, ids, base_version=state.version, level_min=1)]
 
 
 def _lost(

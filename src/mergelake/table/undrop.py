@@ -2,8 +2,8 @@
 
 A drop retires the parts and deletes nothing; their objects are collected when the version before the drop is no longer
 kept (`history_retention_seconds`). Until then the parts can be added again as in a rollback, under new ids over the
-same objects. Nothing else is restored: no volatile parts, detached parts and mutations, and no tags of versions that
-were no longer part of history.
+same objects, and with the mutations that some of them lack. Nothing else is restored: no volatile parts and detached
+parts, and no tags of versions that were no longer part of history.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from mergelake.log.catalog import CatalogState
 from mergelake.log.commit import Log
 from mergelake.log.operations import DropDatabase, Entry, RemoveTable, TableOp, UndropTable
 from mergelake.log.state import State
-from mergelake.table.clone import refuse_unfinished
 from mergelake.table.handle import TableHandle
 from mergelake.table.rollback import back_to
 
@@ -29,7 +28,6 @@ def undrop(handle: TableHandle) -> None:
         return
     require_undroppable(state)
     target = handle.log.state_at(state.dropped_version - 1)
-    refuse_unfinished(target, "brought back")
 
     def build(state: State) -> Sequence[TableOp]:
         if not state.dropped:

@@ -149,9 +149,9 @@ class FaultyStore:
         """Size and time of one object."""
         return self._do("head", key, lambda: self.inner.head(key))
 
-    def list(self, prefix: str, after: str = "") -> Iterator[ObjectMeta]:
-        """Objects below `prefix`, those greater than `after`."""
-        return self._do("list", prefix, lambda: self.inner.list(prefix, after))
+    def list(self, prefix: str, after: str = "", until: str = "") -> Iterator[ObjectMeta]:
+        """Objects below `prefix`, those greater than `after` and less than `until`."""
+        return self._do("list", prefix, lambda: self.inner.list(prefix, after, until))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects."""

@@ -215,6 +215,9 @@ class StoreContract:
             assert [meta.key for meta in store.list("", after=after)] == [k for k in sorted(expected) if k > after]
             below = [meta.key for meta in store.list("b", after=after)]
             assert below == [k for k in sorted(expected) if k > after and k.startswith("b/")]
+            for until in ("a/b", "ab", "b/1", "zzz"):
+                between = [meta.key for meta in store.list("", after, until)]
+                assert between == [k for k in sorted(expected) if after < k < until]
 
     def test_a_prefix_is_a_whole_segment(self, store: Store) -> None:
         for key in ("t/_log/1", "t/_log/2", "t/_log2/1", "t2/_log/1"):

@@ -8,7 +8,7 @@ rows does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
-from mergelake.expr.aliases import expand_aliases
+from mergelake.core.sized_cache import sized_cache
+from mergelake.expr.aliases import alias_expression, expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import EvaluationContext
-from mergelake.expr.nodes import Call, Literal
+from mergelake.expr.nodes import Call, Literal, SyntaxNode
 from mergelake.expr.parser import parse
 from mergelake.expr.values import to_arrow
 from mergelake.log.state import PendingMutation
@@ -58,6 +59,8 @@ class Steps:
     """Types of the table's columns."""
     versions: tuple[int, ...] = ()
     """Versions of the mutations: equal for parts with the same rows to be changed."""
+    aliases: Mapping[str, BoundNode] = field(default_factory=dict)
+    """The expressions of ALIAS columns: they see what the steps leave."""
 
     @property
     def deletes(self) -> bool:
@@ -94,7 +97,7 @@ class Steps:
 
     def _live(self, wanted: Sequence[str], asked: Sequence[bool] | None) -> tuple[list[str], list[frozenset[str]]]:
         """(columns to read, for each step the columns that are needed after it); `asked` None: matches are known."""
-        live = dict.fromkeys(wanted)
+        live = dict.fromkeys(self._sources_of_aliases(wanted))
         after: list[frozenset[str]] = [frozenset()] * len(self.steps)
         follows = False
         for at in range(len(self.steps) - 1, -1, -1):
@@ -150,7 +153,16 @@ class Steps:
         if len(alive) < rows:
             mask = np.zeros(rows, np.bool_)
             mask[alive] = True
+        computed = {name: self.aliases[name] for name in wanted if name in self.aliases}
+        if computed:
+            context = self._context(held, count)
+            held |= {name: to_arrow(context.eval(node), node.type, count) for name, node in computed.items()}
         return {name: held[name] for name in wanted}, mask
+
+    def _sources_of_aliases(self, wanted: Sequence[str]) -> Iterator[str]:
+        """The columns, with those from which ALIAS columns are computed in their place."""
+        for name in wanted:
+            yield from columns_of(self.aliases[name]) if name in self.aliases else (name,)
 
     def matches(self, arrays: Arrays, rows: int) -> list[Mask]:
         """For each step which of `rows` rows match; a row that was deleted matches no later step.
@@ -235,7 +247,10 @@ def bind_steps(mutations: Sequence[PendingMutation], schema: TableSchema, partit
     )
     if not commands:
         return None
-    return Steps(_bound_steps(commands, _Columns(schema)), schema.types, tuple(m.version for m in mutations))
+    columns = _Columns(schema)
+    steps = tuple(step for command in commands for step in _steps_of(command, columns))
+    versions = tuple(mutation.version for mutation in mutations)
+    return Steps(steps, schema.types, versions, _bound_aliases(columns))
 
 
 class _Columns:
@@ -252,36 +267,66 @@ class _Columns:
         return hash(self._key)
 
 
+@sized_cache(1024, 32 << 20, lambda command, _: len(command.where))
+def _steps_of(command: Command, columns: _Columns) -> tuple[Step, ...]:
+    return tuple(bind_command(command, columns.schema))
+
+
+def check_command(command: Command, schema: TableSchema) -> None:
+    """Raise the errors of binding. The steps are kept for the next reads."""
+    _steps_of(command, _Columns(schema))
+
+
 @lru_cache(maxsize=256)
-def _bound_steps(commands: tuple[Command, ...], columns: _Columns) -> tuple[Step, ...]:
-    return tuple(step for command in commands for step in bind_command(command, columns.schema))
+def _bound_aliases(columns: _Columns) -> Mapping[str, BoundNode]:
+    schema = columns.schema
+    names = [column.name for column in schema.columns if column.default_kind == "ALIAS"]
+    return {name: bind(alias_expression(name, schema), schema.types) for name in names}
 
 
 def bind_command(command: Command, schema: TableSchema) -> list[Step]:
     """The steps of a command: itself, and the MATERIALIZED columns that depend on what it sets."""
-    where = bind_condition(command.where, schema)
+    where, groups = command_trees(command, schema)
+    condition = _condition(where, command.where, schema)
     if isinstance(command, Delete):
-        return [Step(where)]
-    sets = {name: bind_value(value, schema.column(name), schema) for name, value in command.assignments}
-    steps = [Step(where, sets)]
-    changed = set(sets)
+        return [Step(condition)]
+    bound = [{name: bind(value, schema.types) for name, value in sets.items()} for sets in groups]
+    return [Step(None if at else condition, sets) for at, sets in enumerate(bound)]
+
+
+def command_trees(command: Command, schema: TableSchema) -> tuple[SyntaxNode, list[dict[str, SyntaxNode]]]:
+    """The condition of a command, and by column the new values, over stored columns and cast to the column's type.
+
+    After the assignments of an UPDATE come the MATERIALIZED columns that depend on them, then those that depend on
+    these, and so on; a DELETE has none. Raises the errors of parsing.
+    """
+    where = _tree(command.where, schema)
+    if isinstance(command, Delete):
+        return where, []
+    sets = {name: _cast(value, schema.column(name), schema) for name, value in command.assignments}
+    groups = [sets]
     while dependents := {
-        column.name: bind_value(column.default, column, schema)
+        column.name: _cast(column.default, column, schema)
         for column in schema.stored
-        if column.default_kind == "MATERIALIZED" and not changed.isdisjoint(_reads(column, schema))
+        if column.default_kind == "MATERIALIZED"
+        and not groups[-1].keys().isdisjoint(columns_of(bind(_tree(column.default, schema), schema.types)))
     }:
-        steps.append(Step(None, dependents))
-        changed = set(dependents)
-    return steps
-
-
-def _reads(column: Column, schema: TableSchema) -> tuple[str, ...]:
-    return columns_of(bind(expand_aliases(parse(column.default), schema), schema.types))
+        groups.append(dependents)
+    return where, groups
 
 
 def bind_condition(text: str, schema: TableSchema) -> BoundNode:
     """A WHERE bound against the columns. Raises ILLEGAL_TYPE_OF_ARGUMENT if it is no condition."""
-    bound = bind(expand_aliases(parse(text), schema), schema.types)
+    return _condition(_tree(text, schema), text, schema)
+
+
+def bind_value(text: str, column: Column, schema: TableSchema) -> BoundNode:
+    """An expression as a new value of a column: cast to its type, as CAST does."""
+    return bind(_cast(text, column, schema), schema.types)
+
+
+def _condition(tree: SyntaxNode, text: str, schema: TableSchema) -> BoundNode:
+    bound = bind(tree, schema.types)
     inner = t.inner_type(bound.type)
     if not isinstance(inner, t.Bool | t.Nothing) and inner != t.UINT8:
         message = f"The WHERE of a mutation has type {bound.type}, and must have UInt8: {text}"
@@ -289,7 +334,9 @@ def bind_condition(text: str, schema: TableSchema) -> BoundNode:
     return bound
 
 
-def bind_value(text: str, column: Column, schema: TableSchema) -> BoundNode:
-    """An expression as a new value of a column: cast to its type, as CAST does."""
-    inner = expand_aliases(parse(text), schema)
-    return bind(Call("CAST", (inner, Literal(str(column.type).encode(), t.STRING))), schema.types)
+def _tree(text: str, schema: TableSchema) -> SyntaxNode:
+    return expand_aliases(parse(text), schema)
+
+
+def _cast(text: str, column: Column, schema: TableSchema) -> SyntaxNode:
+    return Call("CAST", (_tree(text, schema), Literal(str(column.type).encode(), t.STRING)))

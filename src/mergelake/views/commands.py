@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TypeAlias
 
 from mergelake.core.errors import error
 from mergelake.core.lexer import Token, TokenReader, syntax_error
+from mergelake.core.sized_cache import sized_cache
 from mergelake.core.text import quote_identifier_if_needed, quote_string, string_bytes
 
 ROW_EXISTS = "_row_exists"
@@ -60,7 +60,7 @@ def commands_text(commands: Sequence[Command]) -> str:
     return ", ".join(map(str, commands))
 
 
-@lru_cache(maxsize=1024)
+@sized_cache(1024, 64 << 20, len)
 def parse_commands(text: str) -> tuple[Command, ...]:
     """Inverse of `commands_text`. Raises SYNTAX_ERROR."""
     tokens = TokenReader(text)
@@ -82,54 +82,51 @@ def _command(tokens: TokenReader) -> Command:
     if word.upper == "DELETE":
         partition_id = _partition(tokens)
         _expect(tokens, "WHERE")
-        return Delete(expression_text(tokens), partition_id)
+        return Delete(_expression(tokens), partition_id)
     if word.upper != "UPDATE":
         raise syntax_error(tokens.text, word.start, "Expected UPDATE or DELETE", found=word.text)
-    assignments = read_assignments(tokens)
+    assignments = _assignments(tokens)
     partition_id = _partition(tokens)
     _expect(tokens, "WHERE")
-    where = expression_text(tokens)
+    where = _expression(tokens)
     if assignments == ((ROW_EXISTS, "0"),):
         return Delete(where, partition_id, lightweight=True)
     return Update(assignments, where, partition_id)
 
 
-def read_assignments(tokens: TokenReader) -> tuple[tuple[str, str], ...]:
-    """`a = x, b = y`, up to IN PARTITION, WHERE or the end."""
+def _assignments(tokens: TokenReader) -> tuple[tuple[str, str], ...]:
+    """`a = x, b = y`, up to IN PARTITION or WHERE."""
     out = []
     while True:
         name = tokens.next()
         if not name.is_name:
             raise syntax_error(tokens.text, name.start, "Expected the name of a column", found=name.text)
-        full = name.name
-        while tokens.peek().text == ".":
-            tokens.next()
-            full += f".{tokens.next().name}"
         _expect(tokens, "=")
-        out.append((full, expression_text(tokens)))
+        out.append((name.name, _expression(tokens)))
         if tokens.peek().text != ",":
             return tuple(out)
         tokens.next()
 
 
-def expression_text(tokens: TokenReader, ends: Sequence[str] = ("WHERE", "SETTINGS", "FORMAT", ";")) -> str:
-    """The text of an expression, which ends at a comma outside of brackets, IN PARTITION, or one of `ends`."""
+def _expression(tokens: TokenReader) -> str:
+    """The text of an expression, which ends at a comma outside of brackets, WHERE, IN PARTITION or the end."""
     first, depth = tokens.peek(), 0
     while True:
         token = tokens.peek()
-        if token.kind == "end" or (not depth and _is_end(token, tokens.peek(1), ends)):
+        if token.kind == "end" or (not depth and _is_end(token, tokens.peek(1))):
             break
         depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
         if depth < 0:
             break
-        tokens.next()
+        if tokens.next().text == "[":
+            tokens.strings()
     if tokens.peek() is first:
         raise syntax_error(tokens.text, first.start, "Expected an expression", found=first.text or "the end")
     return tokens.text[first.start : tokens.previous_end]
 
 
-def _is_end(token: Token, after: Token, ends: Sequence[str]) -> bool:
-    return token.text == "," or token.upper in ends or (token.upper == "IN" and after.upper == "PARTITION")
+def _is_end(token: Token, after: Token) -> bool:
+    return token.text == "," or token.upper == "WHERE" or (token.upper == "IN" and after.upper == "PARTITION")
 
 
 def _partition(tokens: TokenReader) -> str | None:

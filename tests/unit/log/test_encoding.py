@@ -34,6 +34,7 @@ EVERY_KIND = (
     ops.RenewLease("node", 3, 1_700_000_000_000),
     ops.RenewLease("node", 3, 1_700_000_000_000, "10.0.0.5:9440", "secret"),
     ops.ReleaseLease("node"),
+    ops.RowsUnchanged(7),
     ops.Mutation("m", "DELETE WHERE 1"),
     ops.Mutation("m", "DELETE WHERE 1", ("2026",)),
     ops.Mutation("m", "DELETE WHERE 1", ()),

@@ -94,6 +94,21 @@ def test_a_merge_over_a_hole_that_had_more_mutations_waits():
     assert names(run(run(state, KillMutation("last")), merge)) == ["all_1_5_2_6"]
 
 
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_merge_has_the_last_mutation_of_its_sources_and_of_holes_though_others_lack_an_earlier_one(dropped):
+    """Its name must cover theirs."""
+    state = table(*(manifest(n) for n in (1, 2, 3)))
+    for name in ("m", "killed"):
+        state = run(state, Mutation(name, "UPDATE"))
+    state = run(state, Publish(manifest(6), ids(2), "mutation", mutations=(4, 5)))
+    state = run(state, KillMutation("killed"))
+    sources = (1, 6, 3)
+    if dropped:
+        state, sources = run(state, DropParts("all", ids(6))), (1, 3)
+    after = run(state, Publish(manifest(7), ids(*sources), mutations=(4,)))
+    assert names(after) == ["all_1_3_2_5" if dropped else "all_1_3_1_5"]
+
+
 @pytest.mark.parametrize("kind", ["drop", "detach"])
 def test_the_insert_of_a_dropped_part_is_new_again_and_no_other(kind):
     state = table(schema=schema_with(non_replicated_deduplication_window=10))

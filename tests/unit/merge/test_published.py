@@ -1,6 +1,7 @@
 """Which names ClickHouse sees, decided; a small model of its reader checks that no row is missing or doubled."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from mergelake.core.names import LEVEL_MAX, PartInfo
 from mergelake.log.state import State
-from mergelake.publish.plan import PublishedName, PublishPlan, empty_token, floor_part, plan_publish
+from mergelake.publish.plan import PublishedName, PublishPlan, empty_token, floor_part, plan_publish, shows
 from tests.helpers.work import bytecodes
 
 
@@ -35,6 +36,21 @@ def plan(
 def test_every_active_part_gets_a_name_once() -> None:
     assert plan(["all_1_1_0", "all_2_2_0"], names("all_1_1_0")).add == ("all_2_2_0",)
     assert plan(["all_1_1_0"], names("all_1_1_0")) == PublishPlan((), (), ())
+
+
+def test_a_part_that_mutations_did_not_change_keeps_the_name_that_it_was_shown_by() -> None:
+    shown = [PublishedName("a", info("all_1_1_0"), 0)]
+    for known in (shown, [replace(shown[0], info=info("all_1_1_0_5"))]):
+        assert plan_publish({"a": info("all_1_1_0_5")}, floors({}), known, 10_000, 5000) == PublishPlan((), (), ())
+        changed = {"b": info("all_1_1_0_7")}
+        assert plan_publish(changed, floors({}), known, 10_000, 5000) == PublishPlan(("b",), (), ())
+        covered = [*known, PublishedName("b", info("all_1_1_0_7"), 0)]
+        assert plan_publish(changed, floors({}), covered, 10_000, 5000).remove == ("a",)
+        assert plan_publish({}, floors({}), known, 10_000, 5000).cover[0].info.covers(info("all_1_1_0"))
+    assert shows(info("all_1_1_0"), info("all_1_1_0_5"))
+    assert shows(info("all_1_1_0_5"), info("all_1_1_0_5"))
+    for other in ("all_1_1_0_6", "all_1_1_1_5", "all_1_2_0_5", "all_2_2_0", "a_1_1_0"):
+        assert not shows(info(other), info("all_1_1_0_5")), other
 
 
 def test_names_are_put_in_the_order_of_commits() -> None:
@@ -111,7 +127,7 @@ def test_a_reader_never_misses_or_doubles_a_row_whatever_happens(seed: int) -> N
     readers = [Reader(), Reader()]
     for _ in range(80):
         now += 1000
-        action = random.integers(0, 4)
+        action = random.integers(0, 5)
         if action == 0 or not active:
             block += 1
             active[f"p{block}"] = PartInfo("ab"[block % 2], block, block, 0)
@@ -124,14 +140,24 @@ def test_a_reader_never_misses_or_doubles_a_row_whatever_happens(seed: int) -> N
                 for _, key in chosen:
                     del active[key]
                 low, high = chosen[0][0], chosen[-1][0]
-                level = 1 + max(i.level for i, _ in chosen)
-                active[f"m{now}"] = PartInfo(partition, low.min_block, high.max_block, level)
+                level, mutation = (1 + max(i.level for i, _ in chosen), max(i.mutation for i, _ in chosen))
+                active[f"m{now}"] = PartInfo(partition, low.min_block, high.max_block, level, mutation)
         elif action == 2 and random.random() < 0.3:
             partition = "ab"[random.integers(0, 2)]
             active = {k: i for k, i in active.items() if i.partition_id != partition}
             dropped[partition] = block
+        elif action == 3:
+            block += 1
+            for key, old in list(active.items()):
+                rewritten = random.random() < 0.5  # else it is only marked
+                active[f"{key}-{block}" if rewritten else key] = replace(old, mutation=block)
+                if rewritten:
+                    del active[key]
         for _ in range(2 if grace == 0 else 1):
-            done = plan_publish(active, floors(dropped, block), list(shown.values()), now, grace)
+            # A marked part may be known by its new name, while the old one is shown.
+            newer = random.random() < 0.5
+            names = [replace(n, info=active.get(n.token, n.info)) if newer else n for n in shown.values()]
+            done = plan_publish(active, floors(dropped, block), names, now, grace)
             for part_id in done.add:
                 shown[part_id] = PublishedName(part_id, active[part_id], now)
             for cover in done.cover:
@@ -143,8 +169,9 @@ def test_a_reader_never_misses_or_doubles_a_row_whatever_happens(seed: int) -> N
         visible = {token: name.info for token, name in shown.items()}
         # One reader looks at every step, one at every second: within the grace period.
         for reader in readers[: 1 + (now // 1000) % 2]:
-            seen = {i for i in map(info, reader.refresh(visible)) if empty_token(i) not in shown}
-            assert seen == set(active.values())
+            parts = {str(i): token for token, i in visible.items() if not token.startswith("drop-")}
+            seen = {parts[name] for name in reader.refresh(visible) if name in parts}
+            assert seen == set(active)
 
 
 def test_a_plan_over_thousands_of_covered_names_takes_no_quadratic_time() -> None:

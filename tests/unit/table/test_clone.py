@@ -12,7 +12,7 @@ from mergelake.core.ids import SeededIds
 from mergelake.lake import Warehouse
 from mergelake.log.group import Committed, Request, propose
 from mergelake.log.machine import TableMachine
-from mergelake.log.operations import AlterMetadata, DropRange, Entry, Mutation
+from mergelake.log.operations import AlterMetadata, DropRange, Entry
 from mergelake.store.memory import MemoryStore
 from mergelake.table.clone import check_holds, plan_clone, take_holds
 from mergelake.table.define import define
@@ -131,14 +131,6 @@ def test_a_clone_that_was_buried_cannot_begin(warehouse, table):
     assert table.gc().released == [holder]
     with pytest.raises(MergelakeError, match="exists already"):
         warehouse.catalog._begin_table(holder, plan.schema, plan.more)
-
-
-def test_a_version_with_unfinished_mutations_is_not_cloned(warehouse, table):
-    table.handle.log.commit(lambda _: [Mutation("m", "DELETE WHERE 1")])
-    for refused in (lambda: warehouse.clone_table("t", "c"), lambda: table.rollback(table.version)):
-        with pytest.raises(MergelakeError, match="unfinished mutations") as failure:
-            refused()
-        assert failure.value.name == "UNFINISHED"
 
 
 def test_a_name_that_is_taken_is_refused_before_anything_is_held(warehouse, table):

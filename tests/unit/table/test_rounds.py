@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from mergelake.core.clock import ManualClock
 from mergelake.core.ids import SeededIds
+from mergelake.core.manifest import Extent, PartFile, encode_files
 from mergelake.gc.collect import Known, collect_round
 from mergelake.gc.reached import Reached
 from mergelake.log.operations import AddParts, AdvanceGcHorizon, DropParts, DropRange, Publish
@@ -41,7 +43,9 @@ class Table:
 
     def made(self, partition: str, **fields: object):
         part = manifest(self.ids.new_id(), partition, files=1, base_version=self.state.version, **fields)
-        self.store.put(f"t/{part.id}/files.packed", bytes(1000))
+        key = f"{part.id}/files.packed"  # named as its file, so that it is published where it lies
+        part = replace(part, files=encode_files([PartFile("files.packed", 1000, (Extent(key, 0, 1000),), "0" * 32)]))
+        self.store.put(f"t/{key}", bytes(1000))
         return part
 
     def insert(self, *partitions: str) -> None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from cachetools import LRUCache
 
 from mergelake.core.clock import Clock, SystemClock
+from mergelake.core.errors import MergelakeError
 from mergelake.parts.fetch import is_remote
 from mergelake.query.attach import attaching
 from mergelake.query.attach.attaching import DATABASE, Attached, NotAttachedError
@@ -58,6 +59,17 @@ DAMAGE = words(
     "too_large_size_compressed unexpected_end_of_file unknown_codec unknown_compression_method",
 )
 """Errors that damaged or missing objects may cause: a scan then raises an error that names the object."""
+_NOT_OF_ROWS = ("LIMIT_EXCEEDED", "MEMORY_", "QUERY_", "SET_SIZE_", "TIMEOUT_", "TOO_", "UNKNOWN_")
+"""Prefixes of errors that no row causes."""
+
+
+def scan_differs(failure: MergelakeError, *, viewed: bool) -> bool:
+    """Whether a scan may give another error, or an answer: for damage, and if the parts lack mutations (`viewed`).
+
+    ClickHouse may evaluate conditions of the statement for rows that a pending mutation deletes, and commands that fail
+    for rows which it drops afterwards.
+    """
+    return failure.name.lower() in DAMAGE or (viewed and not failure.name.startswith(_NOT_OF_ROWS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +183,7 @@ class AttachedSets:
             self._users[table.name] += 1
             self._used_s[table.name] = self._clock.monotonic_s()
             served = served or bool(table.served)
-            names = (part.name for part in table.parts.parts if part.manifest.id in layer.without)
+            names = (part.name for part_id, part in table.parts.by_id.items() if part_id in layer.without)
             tables.append((table.name, tuple(names)))
         return Reading(tuple(tables), wanted.only(chosen.rest) if chosen.rest else None, served)
 
@@ -181,7 +193,7 @@ class AttachedSets:
         chosen = cover(wanted.ids, [each.parts.ids for each in held])
         if not chosen.layers or len(chosen.rest) > max(REST_MAX, len(wanted.parts) // 2):
             return None
-        rest = sum(part.manifest.rows for part in wanted.parts if part.manifest.id in chosen.rest)
+        rest = sum(wanted.by_id[part_id].manifest.rows for part_id in chosen.rest)
         return None if rest > wanted.rows // 2 else (held, chosen)
 
     def _keep_up(self, wanted: PartSet, chosen: LayerCover) -> None:

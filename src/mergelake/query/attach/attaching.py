@@ -29,6 +29,7 @@ from uuid import uuid4  # noqa: TID251  a name within this process
 from mergelake.core.cancel import current
 from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
 from mergelake.core.text import quote_string
+from mergelake.parts.ahead import SMALL_BYTES
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.layout import layout
 from mergelake.publish.definition import definition
@@ -127,7 +128,7 @@ def forget_copies(part_ids: Iterable[str]) -> None:
 
 def is_served(parts: PartSet) -> bool:
     """Whether ClickHouse reads the set from the endpoint, because files that it cannot name are too large to copy."""
-    if is_remote(parts.store) and any(each.id not in parts.small for each in parts.unnamed):
+    if is_remote(parts.store) and any(each.bytes_on_disk > SMALL_BYTES for each in parts.unnamed):
         return True
     return sum(each.bytes_on_disk for each in parts.unnamed) > COPIED_MAX
 
@@ -200,7 +201,8 @@ def copied(parts: PartSet) -> tuple[str, ...]:
 
 def _lay_out_files(parts: PartSet, folder: Path) -> None:
     root, url, copies_of = _root(), parts.store.url, frozenset(copied(parts))
-    bodies = PartFiles(parts.store, parts.directory, parts.only(copies_of).parts, parts.caches)
+    packed = [part for part in parts.parts if part.manifest.id in copies_of]
+    bodies = PartFiles(parts.store, parts.directory, packed, parts.caches)
     if is_remote(parts.store):
         bodies.prefetch()
     (folder / _FORMAT_VERSION).write_text(_text([(str(root / _FORMAT_VERSION)[1:], 1)]))

@@ -34,9 +34,20 @@ class PartSet:
     """Cache of their files."""
 
     @cached_property
+    def by_id(self) -> Mapping[str, ActivePart]:
+        """The parts by their ids and last mutations, which their names show: one that did not change has a new name."""
+        return {_id(part): part for part in self.parts}
+
+    @cached_property
     def ids(self) -> frozenset[str]:
-        """Ids of the parts."""
-        return frozenset(part.manifest.id for part in self.parts)
+        """The keys of `by_id`."""
+        return frozenset(self.by_id)
+
+    @cached_property
+    def data_versions(self) -> tuple[int, int]:
+        """The oldest and the newest data version of a part: mutations up to it are applied."""
+        versions = [part.info.data_version for part in self.parts] or [0]
+        return min(versions), max(versions)
 
     @cached_property
     def rows(self) -> int:
@@ -55,7 +66,7 @@ class PartSet:
 
     def only(self, ids: frozenset[str]) -> PartSet:
         """The subset with these ids."""
-        chosen = tuple(part for part in self.parts if part.manifest.id in ids)
+        chosen = tuple(part for part_id, part in self.by_id.items() if part_id in ids)
         return PartSet(self.store, self.directory, self.schema, chosen, self.caches)
 
     @cached_property
@@ -71,13 +82,18 @@ class PartSet:
         """The set without its small parts, if these are many: a scan reads them together efficiently."""
         if len(self.parts) <= PARTS_AT_ONCE:
             return self
-        large = frozenset(part.manifest.id for part in self.parts if not is_joinable(part.manifest))
+        large = frozenset(part_id for part_id, part in self.by_id.items() if not is_joinable(part.manifest))
         return self if len(large) == len(self.parts) else self.only(large)
 
     @cached_property
     def small(self) -> frozenset[str]:
         """Ids of the parts that are fetched whole from a bucket."""
-        return frozenset(part.manifest.id for part in self.parts if part.manifest.bytes_on_disk <= SMALL_BYTES)
+        return frozenset(part_id for part_id, part in self.by_id.items() if part.manifest.bytes_on_disk <= SMALL_BYTES)
+
+
+def _id(part: ActivePart) -> str:
+    mutation = part.info.mutation
+    return f"{part.manifest.id}@{mutation}" if mutation else part.manifest.id
 
 
 def differs(newest: TableSchema, schemas: Mapping[int, TableSchema], versions: frozenset[int]) -> str:

@@ -152,10 +152,10 @@ class _Tasks:
             if scanned is None:
                 raise NotSplitError("a task cannot attach its parts")
             return scanned, list(scan.items)
-        spec, parts = shared
-        form = slot.attached(Layers(((task.TABLE, ()),)))
+        parts, condition = shared.parts, task.CONDITION if finals else ""
+        form = slot.attached(Layers(((task.TABLE, ()),), view=shared.view), condition)
         shares = task.shares(parts.parts, scan.items, task.TASKS_A_CORE * self._run_tasks.at_once())
         if finals:
-            form = f"{form.removesuffix(')')} WHERE {task.CONDITION})"
             shares = [task.Share(final.parts, (), final.condition) for final in finals]
-        return task.AttachedTask(spec, parts.directory, parts.schema, over(form), scanned), list(shares)
+        viewed = shared.view is not None
+        return task.AttachedTask(shared.spec, parts.directory, parts.schema, over(form), scanned, viewed), list(shares)

@@ -250,7 +250,7 @@ class Planner:
         shared = source.shared(wanted)
         if shared is None or self._context.run_tasks is None:
             raise NotSplitError("FINAL of parts that tasks do not attach")
-        return tuple(final_shares(shared[1], TASKS_A_CORE * self._context.run_tasks.at_once()))
+        return tuple(final_shares(shared.parts, TASKS_A_CORE * self._context.run_tasks.at_once()))
 
 
 def _unexplained(query: str, resolve: Resolve, context: Context, kind: str) -> list[str]:

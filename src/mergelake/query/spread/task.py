@@ -115,6 +115,8 @@ class AttachedTask:
     """The statement over `TABLE`."""
     scanned: ScannedTask | None
     """The task on a scan, if the parts cannot be attached; None if a scan is not equivalent."""
+    viewed: bool = False
+    """Whether the statement applies mutations that the parts lack."""
 
     def __call__(self, share: Share) -> tuple[list[bytes], int, int] | None:
         """(partial results as Native, rows read, bytes read) of a share; None if it is not readable."""
@@ -128,7 +130,7 @@ class AttachedTask:
         except NotAttachedError:
             pass
         except MergelakeError as failure:
-            if failure.name.lower() not in attached.DAMAGE:
+            if not attached.scan_differs(failure, viewed=self.viewed and self.scanned is not None):
                 raise
         self.partial.take_back()
         if self.scanned is None:

@@ -17,7 +17,9 @@ from mergelake.query.source import AsOf, Layers, ReadRequest, Source
 from mergelake.query.statement.needs import computed_names, matched, prewhere_alone, star_tokens, wanted
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference
 from mergelake.query.statement.settings import keeps_conditions
-from mergelake.query.statement.settings_semantics import last_settings
+from mergelake.query.statement.settings_semantics import last_settings, statement_settings
+from mergelake.scan.explain import applied_line
+from mergelake.views.select import UNCHANGED, SourceText
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +57,20 @@ class Slot:
 
     def judged(self, settings: Mapping[str, str]) -> ReadRequest:
         """The request, without conditions if the settings may change their meaning."""
-        return self.wanted if keeps_conditions(settings) else replace(self.wanted, where="", prewhere="")
+        if keeps_conditions(settings):
+            return self.wanted
+        return replace(self.wanted, where="", prewhere="", settings_matter=True)
 
-    def attached(self, layers: Layers) -> str:
-        """Subquery over attached tables."""
-        final = " FINAL" if self.wanted.final else ""
-        sample = f" SAMPLE {self.wanted.sample}" if self.wanted.sample else ""
-        offset = f" OFFSET {self.wanted.sample_offset}" if self.wanted.sample_offset else ""
-        columns, selects = ", ".join(map(back_quote, self.columns)), []
-        prewhere = f" PREWHERE {self.before_final}" if self.before_final else ""
+    def attached(self, layers: Layers, where: str = "") -> str:
+        """Subquery over attached tables; `where` is a condition on their rows, before mutations."""
+        sample = f"SAMPLE {self.wanted.sample}" if self.wanted.sample else ""
+        sample += f" OFFSET {self.wanted.sample_offset}" if self.wanted.sample_offset else ""
+        view, selects = layers.view or UNCHANGED, []
         for name, without in layers.tables:
-            where = f" WHERE _part NOT IN ({', '.join(map(quote_string, without))})" if without else ""
-            selects.append(f"SELECT {columns} FROM {name}{final}{sample}{offset}{prewhere}{where}")
+            conditions = [where] if where else []
+            conditions += [f"_part NOT IN ({', '.join(map(quote_string, without))})"] if without else []
+            source = SourceText(name, self.wanted.final, sample, " AND ".join(conditions), self.before_final)
+            selects.append(view.select(self.columns, source))
         if layers.rest is not None:
             selects.append(self.scanned.removeprefix("(").removesuffix(")"))
         return f"({' UNION ALL '.join(selects)})"
@@ -78,6 +82,8 @@ class Slot:
             out.append(f"Scan of {name} ({why or 'parts that are newer than what is attached'})")
             out += [f"  {line}" for line in layers.rest.explain()]
         without = sum(len(gone) for _, gone in layers.tables)
+        if layers.view is not None:
+            out.append(applied_line(layers.view.versions))
         if without or len(layers.tables) > 1:
             out.append(f"{name} is read by {len(layers.tables)} attached tables, without {without} of their parts")
         return out
@@ -157,6 +163,7 @@ def rewrite(
     edits: list[tuple[int, int, str]] = []
     slots: list[Slot] = []
     gaps: list[tuple[int, int]] = []
+    settings_matter = not keeps_conditions(statement_settings(parsed))
     for reference in parsed.references:
         source = sources.get(reference)
         if source is None:
@@ -168,7 +175,8 @@ def rewrite(
         count_only = counts and not need.columns and simple and not computed_names(parsed, reference, source)
         count_only = count_only and source.exact_rows() is not None
         if not need.columns:
-            need = _with_columns(need, (_narrowest(source),))
+            need = replace(need, columns=(_narrowest(source),))
+        need = replace(need, settings_matter=settings_matter)
         name = f"ml_{len(slots)}"
         columns = tuple(each for each in need.columns if not (reference.in_operator and each in source.hidden))
         structure = ", ".join(f"{back_quote(column)} {source.columns[column]}" for column in need.columns)
@@ -234,10 +242,6 @@ def _before_final(parsed: ParsedSelect, reference: TableReference, source: Sourc
         what = "PREWHERE with FINAL is supported over the columns of one table, without aliases and subqueries"
         raise error("NOT_IMPLEMENTED", what, "Write WHERE, which filters after rows are replaced")
     return text
-
-
-def _with_columns(need: ReadRequest, columns: Sequence[str]) -> ReadRequest:
-    return ReadRequest(tuple(columns), need.where, need.prewhere, need.final, need.sample, need.sample_offset)
 
 
 def _narrowest(source: Source) -> str:

@@ -40,6 +40,12 @@ class Refusal:
 
     taken: tuple[str, ...]
     hint: str
+    default_taken: bool = True
+    """Whether `DEFAULT` is taken, which ClickHouse would go by in a statement."""
+
+    def takes(self, value: str) -> bool:
+        """Whether the value, as text, is taken."""
+        return self.default_taken if value.upper() == "DEFAULT" else _is_taken(value, self.taken)
 
 
 _SPEED = """
@@ -51,8 +57,8 @@ allow_get_* allow_hyperscan allow_iceberg_* allow_insert_* allow_join_* allow_ka
 allow_materialized_* allow_metadata_* allow_minmax_* allow_named_* allow_non_* allow_nondeterministic_*
 allow_prefetched_* allow_preliminary_* allow_push_* allow_rank_* allow_reorder_* allow_replace_*
 allow_settings_after_* allow_simdjson allow_special_serialization_* allow_statistic* allow_statistics*
-allow_suspicious_* allow_unrestricted_* allow_url_* allow_window_* alter_* analyze_* annoy_* apply_mutations_on_fly
-apply_patch_parts_join_* apply_prewhere_after_final apply_row_policy_after_final apply_settings_* archive_*
+allow_suspicious_* allow_unrestricted_* allow_url_* allow_window_* alter_* analyze_* annoy_*
+apply_patch_parts_join_* apply_settings_* archive_*
 arrow_flight_* async_* automatic_* azure_* background_* backup_* cache_* calculate_* cancel_* cascades_* chdb_*
 check_named_* check_referential_* check_table_* checksum_* cloud_* cluster_* collect_* compatibility_* compile_*
 compression connect_* connection_* connections_* convert_* correlated_* create_index_* create_replicated_*
@@ -61,7 +67,7 @@ default_materialized_* default_max_* default_normal_* default_temporary_* defaul
 describe_extend_* dictionary_* distributed_* drain_* dynamic_disk_* enable_adaptive_* enable_alp_* enable_automatic_*
 enable_blob_* enable_cascades_* enable_deflate_* enable_early_* enable_filesystem_* enable_full_* enable_function_*
 enable_funnel_* enable_group_* enable_hash_* enable_hdfs_* enable_http_* enable_identifier_* enable_job_*
-enable_join_* enable_json_lazy_* enable_lazy_* enable_lightweight_* enable_materialized_* enable_memory_*
+enable_join_* enable_json_lazy_* enable_lazy_* enable_materialized_* enable_memory_*
 enable_multiple_* enable_optimize_* enable_packed_* enable_parallel_* enable_parsing_* enable_producing_*
 enable_qbit_* enable_quantized_* enable_reads_* enable_s3_* enable_sharding_* enable_shared_* enable_sharing_*
 enable_software_* enable_sz3_* enable_time_* enable_unique_* enable_url_* enable_vector_* enable_vertical_*
@@ -107,7 +113,8 @@ single_join_* sort_overflow_* timeout_* totals_mode transfer_* union_*
 """
 _MEANING = """
 aggregate_function_input_* allow_custom_* allow_deprecated_error_* allow_dynamic_* allow_lossy_* allow_nonconst_*
-allow_not_* allow_nullable_* allow_special_bool_* analyzer_* bool_* cast_* check_conversion_* column_names_*
+allow_not_* allow_nullable_* allow_special_bool_* analyzer_* apply_prewhere_after_final
+apply_row_policy_after_final bool_* cast_* check_conversion_* column_names_*
 count_matches_* date_time_input_* date_time_overflow_* decimal_* dynamic_throw_* enable_analyzer enable_debug_*
 enable_dynamic_* enable_json_type enable_nullable_* enable_streaming_queries enable_variant_* enforce_* evaluation_*
 extract_* formatdatetime_* function_* functions_* geo_* h3togeo_* highlight_* input_format_* join_default_* json_*
@@ -128,14 +135,23 @@ HONOURED: Mapping[str, str] = {
     "deduplicate_insert_select": "The same for INSERT … SELECT; `'force_enable'`: one with neither a token nor ORDER "
     "BY ALL is DEDUPLICATION_IS_NOT_POSSIBLE",
     "describe_compact_output": "1: DESCRIBE returns only names and types of columns",
+    "enable_lightweight_delete": "0: DELETE FROM is SUPPORT_IS_DISABLED",
+    "enable_lightweight_update": "0: UPDATE is SUPPORT_IS_DISABLED",
     "insert_deduplicate": "No effect, as on tables without replicas in ClickHouse: `deduplicate_insert` decides",
     "insert_deduplication_token": "Token of an INSERT: a block of a partition that an earlier INSERT with this token "
     "added is not added again",
+    "lightweight_deletes_sync": "1, 2, 3: DELETE FROM returns when all parts are rewritten; 0 (default here): at once. "
+    "Readers see it in any case",
     "max_bytes_to_read": "Most bytes of columns that a SELECT may read from tables; TOO_MANY_BYTES; 0: no limit",
     "max_partitions_per_insert_block": "Overrides the table setting of this name for an INSERT",
     "max_partitions_to_read": "Overrides the table setting of this name for a SELECT; -1: no limit",
     "max_query_size": "Most bytes of the text of a SELECT; SYNTAX_ERROR; 0: no limit",
     "max_rows_to_read": "Most rows of each table that may be left to read after pruning; TOO_MANY_ROWS; 0: no limit",
+    "mutations_max_literal_size_to_replace": "Most bytes of the results of a mutation's subqueries, as literals; 1 MiB "
+    "here by default",
+    "mutations_sync": "1, 2, 3: ALTER … UPDATE | DELETE and UPDATE return when all parts are rewritten; 0 (default "
+    "here): at once. Readers see it in any case",
+    "number_of_mutations_to_throw": "Overrides the table setting of this name for a mutation; 0: the table's",
     "optimize_on_insert": "Overrides the table setting of this name for an INSERT",
     "optimize_skip_merged_partitions": "1: OPTIMIZE FINAL leaves partitions alone that are one merged part",
     "optimize_throw_if_noop": "1: OPTIMIZE with nothing to merge is CANNOT_ASSIGN_OPTIMIZE",
@@ -144,6 +160,12 @@ HONOURED: Mapping[str, str] = {
     "throw_on_max_partitions_per_insert_block": "0: an INSERT may touch any number of partitions",
 }
 """Settings of kind HONOURED, and what each does here: Markdown, one line, for the documentation."""
+DEFAULTS: Mapping[str, str] = {
+    "lightweight_deletes_sync": "0",
+    "mutations_max_literal_size_to_replace": str(1 << 20),
+    "mutations_sync": "0",
+}
+"""Settings of kind HONOURED whose default here is not ClickHouse's."""
 _OFF = ("0", "")
 _IN_TEXT = "Write it in the statement itself"
 _WHOLE = "Ask for it in the table's own settings"
@@ -152,6 +174,7 @@ _BY_NAME = "Name the columns in the SELECT"
 REFUSED_SETTINGS: Mapping[str, Refusal] = {
     "additional_table_filters": Refusal(("", "{}"), "Write the condition in WHERE"),
     "apply_deleted_mask": Refusal(("1",), "Deleted rows cannot be read"),
+    "apply_mutations_on_fly": Refusal(("1",), "Reads always apply the mutations that parts lack", False),
     "apply_patch_parts": Refusal(("1",), "There are no patch parts"),
     "asterisk_include_alias_columns": Refusal(_OFF, _BY_NAME),
     "asterisk_include_materialized_columns": Refusal(_OFF, _BY_NAME),
@@ -254,7 +277,7 @@ def reading(settings: Mapping[str, str]) -> str:
 
 
 def _is_off(literal: str) -> bool:
-    return _is_taken(plain_value(literal), (*_OFF, "throw"))
+    return _is_taken(plain_value(literal), (*_OFF, "throw", "default"))
 
 
 def for_clickhouse(settings: Mapping[str, str]) -> dict[str, str]:
@@ -275,7 +298,7 @@ def honoured(settings: Mapping[str, str]) -> dict[str, str]:
 def in_force(name: str) -> str | None:
     """The value by which we go whatever ClickHouse's default is; None where it is ClickHouse's."""
     refusal = REFUSED_SETTINGS.get(name)
-    return None if refusal is None else refusal.taken[0]
+    return DEFAULTS.get(name) if refusal is None else refusal.taken[0]
 
 
 def plain_value(literal: str) -> str:
@@ -297,11 +320,11 @@ def refuse_meaningless(settings: Mapping[str, str], *, carrier: bool = False) ->
                 f"The setting {name} is taken only by a statement with FORMAT Arrow",
                 "Write it in that statement's SETTINGS",
             )
-        if refusal is not None and not _is_taken(plain_value(literal), refusal.taken):
+        if refusal is not None and not refusal.takes(plain_value(literal)):
             raise error("NOT_IMPLEMENTED", f"The setting {name} = {literal} is not supported", refusal.hint)
 
 
 def _is_taken(value: str, taken: tuple[str, ...]) -> bool:
-    if value.upper() == "DEFAULT" or value.lower() in map(str.lower, taken):
+    if value.lower() in map(str.lower, taken):
         return True
     return "0" in taken and value.strip("0x.") == ""

@@ -1,0 +1,114 @@
+"""Runs ALTER TABLE … UPDATE | DELETE, UPDATE, DELETE FROM and KILL MUTATION."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.text import quote_string
+from mergelake.lake.mutating import finish, submit_commands
+from mergelake.query.embedded import engine
+from mergelake.query.statement.settings import DEFAULTS, Kind, kind_of, plain_value
+from mergelake.sql import statements as s
+from mergelake.sql.result import Result, rows_result
+from mergelake.sql.subqueries import Subqueries, has_subqueries
+from mergelake.table.catalog import RESERVED
+from mergelake.views.commands import Command, Delete, Update
+
+if TYPE_CHECKING:
+    from mergelake.lake.table import Table
+    from mergelake.sql.database import Database
+
+_KILLED = dict.fromkeys(("kill_status", "database", "table", "mutation_id", "command"), "String")
+_OF_INSERTS = ("input_format_", "date_time_input_")
+"""Prefixes of settings that affect the data of an INSERT only."""
+
+
+def run_mutation(db: Database, statement: s.Mutate) -> None:
+    """Log a mutation, and wait for its end if a setting says so."""
+    _check_permitted(db, statement)
+    table = db.open(statement.name)
+    commands = [_command(table, command, lightweight=statement.lightweight) for command in statement.commands]
+    subqueries = Subqueries(db, table.schema, int(_setting(db, "mutations_max_literal_size_to_replace")))
+    limit = int(_setting(db, "number_of_mutations_to_throw"))
+    submitted = submit_commands(
+        table, [_evaluated(command, subqueries) for command in commands], unfinished_max=limit or None
+    )
+    deletes = statement.lightweight and isinstance(commands[0], Delete)
+    if int(_setting(db, "lightweight_deletes_sync" if deletes else "mutations_sync")):
+        finish(table, submitted)
+
+
+def kill_mutations(db: Database, statement: s.KillMutation) -> Result:
+    """Give up the unfinished mutations that the condition selects from `system.mutations`; one row for each command."""
+    columns = "database, table, mutation_id, command"
+    selected = db.select(f"SELECT {columns} FROM system.mutations WHERE {statement.where}\n").table.to_pylist()
+    rows = [{"kill_status": _killed(db, row, test=statement.test), **row} for row in selected]
+    return rows_result({name: [row[name] for row in rows] for name in _KILLED}, _KILLED) if rows else Result()
+
+
+def _killed(db: Database, row: Mapping[str, str], *, test: bool) -> str:
+    """ClickHouse's word for what happened to the mutation of a row of `system.mutations`."""
+    if test:
+        return "unknown_status"
+    try:
+        db.open(s.Name(row["database"], row["table"])).kill_mutation(row["mutation_id"])
+    except MergelakeError as failure:
+        if failure.name in ("BAD_ARGUMENTS", "UNKNOWN_TABLE", "UNKNOWN_DATABASE"):
+            return "finished"
+        raise
+    return "waiting"
+
+
+def _check_permitted(db: Database, statement: s.Mutate) -> None:
+    """Refuse system tables, statements that a setting disables, and settings that would change what they mean."""
+    deletes = statement.lightweight and not statement.commands[0].assignments
+    if (statement.name.database or db.current_database) in RESERVED:
+        name = "BAD_ARGUMENTS" if deletes else "NOT_IMPLEMENTED"
+        raise error(name, f"The table {statement.name} does not support mutations", "It tells of the warehouse")
+    switch = "enable_lightweight_delete" if deletes else "enable_lightweight_update"
+    if statement.lightweight and plain_value(db.settings.get(switch, "1")) == "0":
+        what = "Lightweight deletes" if deletes else "Lightweight updates"
+        raise error("SUPPORT_IS_DISABLED", f"{what} are not allowed", f"SET {switch} = 1")
+    names = [
+        name for name in db.engine_settings() if kind_of(name) is Kind.MEANING and not name.startswith(_OF_INSERTS)
+    ]
+    if not names:
+        return
+    listed = ", ".join(map(quote_string, names))
+    text = f"SELECT name FROM system.settings WHERE name IN ({listed}) AND value != default"
+    text += " AND (name, value) != ('session_timezone', 'UTC')"
+    for name in engine.run(text, settings=db.engine_settings()).table()["name"].to_pylist():
+        message = f"The setting {name} may change what an expression means, and a mutation outlives the session"
+        raise error("NOT_IMPLEMENTED", message, f"SET {name} = DEFAULT")
+
+
+def _setting(db: Database, name: str) -> str:
+    return plain_value(db.settings.get(name, DEFAULTS.get(name, "0")))
+
+
+def _command(table: Table, command: s.MutationCommand, *, lightweight: bool) -> Command:
+    partition_id = None if command.partition is None else _partition_id(table, command.partition)
+    if command.assignments:
+        return Update(command.assignments, command.where, partition_id)
+    return Delete(command.where, partition_id, lightweight)
+
+
+def _partition_id(table: Table, partition: s.PartitionClause) -> str:
+    if partition.id and not (partition.id == "all" and table.schema.partition_by):
+        return partition.id
+    return table.partition_id(partition.values[0] if len(partition.values) == 1 else partition.values)
+
+
+def _evaluated(command: Command, subqueries: Subqueries) -> Command:
+    """The command with the results of its subqueries."""
+
+    def evaluated(text: str) -> str:
+        return subqueries.replaced(text) if has_subqueries(text) else text
+
+    where = evaluated(command.where)
+    if isinstance(command, Delete):
+        return replace(command, where=where)
+    return replace(command, where=where, assignments=tuple((name, evaluated(x)) for name, x in command.assignments))

@@ -1,0 +1,123 @@
+"""Statements that change rows, and the one that gives such a change up.
+
+    ALTER TABLE t UPDATE a = x, … [IN PARTITION p] WHERE …, DELETE [IN PARTITION p] WHERE …, …
+    UPDATE t SET a = x, … [IN PARTITION p] WHERE …
+    DELETE FROM t [IN PARTITION p] WHERE …
+    KILL MUTATION WHERE … [SYNC | ASYNC | TEST]
+
+Source: ClickHouse, `src/Parsers/ParserAlterQuery.cpp`, `ParserUpdateQuery.cpp`, `ParserDeleteQuery.cpp`,
+`ParserKillQueryQuery.cpp`.
+"""
+
+from __future__ import annotations
+
+from mergelake.core.errors import error
+from mergelake.sql import statements as s
+from mergelake.sql.cursor import Cursor
+from mergelake.sql.ddl import refuse_cluster
+from mergelake.sql.literals import literal
+from mergelake.sql.unsupported import refused
+
+_KILL_MODES = ("SYNC", "ASYNC", "TEST")
+
+
+def alter_commands(cursor: Cursor) -> tuple[s.MutationCommand, ...] | None:
+    """The commands of ALTER TABLE t, which may each stand in brackets; None if the first is no UPDATE or DELETE."""
+    bracketed = cursor.at("(") and cursor.peek(1).upper in ("UPDATE", "DELETE")
+    if not bracketed and not (cursor.at("UPDATE") or cursor.at("DELETE")):
+        return None
+    commands = []
+    while True:
+        if bracketed:
+            cursor.expect("(")
+        if not (cursor.at("UPDATE") or cursor.at("DELETE")):
+            what = f"{cursor.peek().text} in the same ALTER as UPDATE or DELETE is not supported"
+            raise error("NOT_IMPLEMENTED", what, "Write a statement of its own")
+        commands.append(_command(cursor))
+        if bracketed:
+            cursor.expect(")")
+        if not cursor.accept(","):
+            return tuple(commands)
+
+
+def update(cursor: Cursor) -> s.Mutate:
+    """What follows the word UPDATE."""
+    name = cursor.table_name()
+    refuse_cluster(cursor)
+    cursor.expect("SET")
+    return s.Mutate(name, (_update(cursor),), lightweight=True)
+
+
+def delete_from(cursor: Cursor) -> s.Mutate:
+    """What follows the word DELETE."""
+    cursor.expect("FROM")
+    name = cursor.table_name()
+    refuse_cluster(cursor)
+    return s.Mutate(name, (_delete(cursor),), lightweight=True)
+
+
+def kill(cursor: Cursor) -> s.KillMutation:
+    """What follows the word KILL. NOT_IMPLEMENTED for anything but a MUTATION."""
+    if not cursor.accept("MUTATION"):
+        raise refused(cursor.text, cursor.previous_end - len("KILL"))
+    refuse_cluster(cursor)
+    cursor.expect("WHERE")
+    where = cursor.command_expression(*_KILL_MODES)
+    mode = cursor.next().upper if cursor.peek().upper in _KILL_MODES else ""
+    return s.KillMutation(where, test=mode == "TEST")
+
+
+def partition_clause(cursor: Cursor) -> s.PartitionClause:
+    """PARTITION 202601, (1, 'a'), ID 'x' or ALL."""
+    cursor.expect("PARTITION")
+    if cursor.accept("ID"):
+        return s.PartitionClause(id=cursor.string("the id of a partition in single quotes"))
+    if cursor.accept("ALL"):
+        return s.PartitionClause()
+    if cursor.accept("TUPLE") or cursor.at("("):
+        cursor.expect("(")
+        values: list[int | float | str | None] = []
+        while not cursor.accept(")"):
+            if values:
+                cursor.expect(",")
+            values.append(literal(cursor))
+        return s.PartitionClause(tuple(values), id="" if values else "all")
+    return s.PartitionClause((literal(cursor),))
+
+
+def _command(cursor: Cursor) -> s.MutationCommand:
+    return _update(cursor) if cursor.next().upper == "UPDATE" else _delete(cursor)
+
+
+def _update(cursor: Cursor) -> s.MutationCommand:
+    """`a = x, … [IN PARTITION p] WHERE …`."""
+    assignments = []
+    while True:
+        name = cursor.identifier("the name of a column")
+        cursor.expect("=")
+        assignments.append((name, cursor.command_expression()))
+        if not cursor.accept(","):
+            break
+    partition = _in_partition(cursor)
+    cursor.expect("WHERE")
+    return s.MutationCommand(cursor.command_expression(), tuple(assignments), partition)
+
+
+def _delete(cursor: Cursor) -> s.MutationCommand:
+    """`[IN PARTITION p] WHERE …`."""
+    partition = _in_partition(cursor)
+    cursor.expect("WHERE")
+    return s.MutationCommand(cursor.command_expression(), partition=partition)
+
+
+def _in_partition(cursor: Cursor) -> s.PartitionClause | None:
+    """IN PARTITION p, or None. SUPPORT_IS_DISABLED for PARTITION ALL, INVALID_PARTITION_VALUE for an empty id."""
+    if not cursor.accept("IN"):
+        return None
+    by_id = cursor.at("PARTITION", "ID")
+    clause = partition_clause(cursor)
+    if by_id and not clause.id:
+        raise error("INVALID_PARTITION_VALUE", "Partition id is empty", "system.parts has the ids")
+    if not (clause.values or clause.id):
+        raise error("SUPPORT_IS_DISABLED", "IN PARTITION ALL is not supported", "Leave it out")
+    return clause
