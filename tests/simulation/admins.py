@@ -14,6 +14,7 @@ from mergelake.log.operations import (
     DropTable,
     KillMutation,
     Mutation,
+    RowsUnchanged,
     Tag,
     UndropTable,
     Untag,
@@ -47,6 +48,7 @@ class Admin(Actor):
             self.drop_detached: 0.3,
             self.replace: 0.5,
             self.alter: 0.3,
+            self.derive: 0.5,
             self.tag: 1,
             self.untag: 0.5,
             self.rollback: 0.4,
@@ -173,7 +175,8 @@ class Admin(Actor):
     def mutate(self) -> None:
         k = self.random.randint(3, 9)
         r = self.random.randrange(k)
-        commands = self.random.choice(["UPDATE" if k % 2 else f"UPDATE {k} {r}", f"DELETE {k} {r}"])
+        update = self.world.new_update()
+        commands = self.random.choice([update if k % 2 else f"{update} {k} {r}", f"DELETE {k} {r}"])
         scope = self.random.choice([None, (self.random.choice(PARTITIONS),)])
         op = Mutation(self.process.ids.new_id()[:8], commands, scope, drops_rows(commands))
         try:
@@ -218,6 +221,13 @@ class Admin(Actor):
         name = self.random.choice(PARTITIONS)
         part = self.write(name, self.world.new_rows(2))
         self.commit(lambda _: [DropRange(name, "replace"), AddParts((part,))])
+
+    def derive(self) -> None:
+        """Rows that follow from those that were read: nothing must have changed these since."""
+        name, version = self.random.choice(PARTITIONS), self.state.version
+        part = self.write(name, self.world.new_rows(1))
+        self.process.sleep(self.random.random() * self.world.pace_s)
+        self.commit(lambda _: [RowsUnchanged(version), AddParts((part,))])
 
     def alter(self) -> None:
         def build(state: State):

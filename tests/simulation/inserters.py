@@ -169,8 +169,8 @@ class Caller(Inserter):
         self.commit(lambda _: [DropRange(name, "drop")])
 
     def mutate(self) -> None:
-        name = self.process.ids.new_id()[:8]
-        self.commit(lambda _: [Mutation(name, "UPDATE", None, drops_rows=False)])
+        op = Mutation(self.process.ids.new_id()[:8], self.world.new_update(), None, drops_rows=False)
+        self.commit(lambda _: [op])
 
     def kill(self) -> None:
         pending = unfinished(self.state)

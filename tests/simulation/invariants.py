@@ -39,7 +39,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from mergelake.log.operations import AddParts, AdoptVolatile, Entry, FinishMutations, MarkMutated, Mutation, Publish
+from mergelake.log.operations import (
+    AddParts,
+    AdoptVolatile,
+    Entry,
+    FinishMutations,
+    MarkMutated,
+    Mutation,
+    Publish,
+    RowsUnchanged,
+)
 from mergelake.log.part_map import Partitions
 from mergelake.log.retired import Retired
 from mergelake.log.state import State
@@ -63,6 +72,8 @@ def after_entry(table: Table, before: State, entry: Entry, after: State) -> None
     for op in entry.ops:
         if isinstance(op, Mutation):
             assert op.id not in {m.id for m in before.mutations}, f"mutation {op.id} is applied twice"
+        if isinstance(op, RowsUnchanged) and len(entry.parties) == 1:
+            assert table.views[op.since] == table.views[before.version], f"rows of version {op.since} have changed"
     builders_take_over_from_builders(before, entry)
     names_are_new(table, before, entry, after)
     windows_are_the_models(table, after)

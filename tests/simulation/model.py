@@ -38,7 +38,7 @@ Window: TypeAlias = dict[str, tuple[int, frozenset[str]]]
 class RowKind(Protocol):
     """What mutations, engines and readers do to rows of some kind."""
 
-    def changed(self, rows: Iterable[Row], version: int, commands: str) -> Rows:
+    def changed(self, rows: Iterable[Row], commands: str) -> Rows:
         """Rows after one mutation."""
         ...
 
@@ -114,7 +114,7 @@ class Model:
         for kept in self.rows.get(partition_id, ()):
             rows: Rows = (kept.row,) if kept.row else ()
             for version in kept.pending:
-                rows = self.kind.changed(rows, version, self.mutations[version])
+                rows = self.kind.changed(rows, self.mutations[version])
             out += rows
         return tuple(out)
 
@@ -208,7 +208,7 @@ class Model:
     def _write_down(self, kept: Kept, version: int) -> None:
         if version in kept.pending:
             kept.pending.remove(version)
-            rows = self.kind.changed((kept.row,), version, self.mutations[version]) if kept.row else ()
+            rows = self.kind.changed((kept.row,), self.mutations[version]) if kept.row else ()
             kept.row = next(iter(rows), None)
 
     def _mark(self, op: MarkMutated) -> None:

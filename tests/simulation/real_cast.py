@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 
 from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, UnavailableError
 from mergelake.lake.environment import Environment
 from mergelake.lake.table import Table
-from mergelake.log.operations import KillMutation
 from mergelake.log.volatile import unfinished
-from mergelake.mutate.submit import submit
+from mergelake.mutate.submit import kill, submit
+from mergelake.mutate.validate import Submission
 from tests.simulation.actors import Actor
 from tests.simulation.planned import PlannedNode
 from tests.simulation.real_rows import KEYS, NAMES, PARTITIONS, RANKS, condition, meaning, row_of, values_of
@@ -113,13 +114,15 @@ class RealMutator(User):
 
     def mutate(self) -> None:
         commands = self.table.kind.learn([meaning(self.random) for _ in range(self.random.choice([1, 1, 2]))])
-        self.check(submit(self.handle, commands).version)
+        given = Submission(self.handle.clock.now_ms())
+        self.check(submit(self.handle, commands, given).version)
 
     def kill(self) -> None:
         pending = unfinished(self.state)
         if pending:
             chosen = self.random.choice(pending)
-            self.check(self.commit(lambda _: [KillMutation(chosen.id)]))
+            with contextlib.suppress(InvalidInputError):  # it is finished, or somebody else gave it up
+                self.check(kill(self.handle, chosen.name))
 
     def apply(self) -> None:
         """What was there before is written down when it returns."""

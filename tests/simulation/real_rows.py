@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.core.types import parse_type
+from mergelake.mutate.validate import Submission, validate
 from mergelake.views.commands import Command, Delete, Update, commands_text
 from tests.simulation.tiny import Row, Rows
 
@@ -107,12 +108,13 @@ class RealRows:
         self.meanings: dict[str, tuple[Meaning, ...]] = {}
 
     def learn(self, commands: Sequence[Meaning]) -> list[Command]:
-        """The commands of a mutation, whose meaning is known from now on."""
+        """The commands of a mutation, whose meaning is known from now on, by the words in which the log has them."""
         said = [each.command for each in commands]
-        self.meanings[commands_text(said)] = tuple(commands)
+        logged = validate(said, REAL_SCHEMA, Submission(0))
+        self.meanings[commands_text(logged)] = tuple(commands)
         return said
 
-    def changed(self, rows: Iterable[Row], version: int, commands: str) -> Rows:
+    def changed(self, rows: Iterable[Row], commands: str) -> Rows:
         out = []
         for row in rows:
             values: Values | None = values_of(row)

@@ -45,6 +45,7 @@ class RealTable(Table):
     def _content(self, part: PartManifest) -> Rows:
         schema = self.state.schemas[self.state.schema_version]
         source = SourceReader(Peek(self.bucket), self.directory, schema, part)
+        source.find_matches(65536, 1 << 20)
         rows: list = []
         for batch in source.read(NAMES, 65536, 1 << 20):
             columns = zip(*(column.to_pylist() for column in batch.columns), strict=True)

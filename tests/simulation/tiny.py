@@ -1,8 +1,8 @@
 """Parts so small that a thousand histories fit into a minute, and real enough to be lost.
 
 A part is one object, or a range of one that it shares: JSON, a list of rows. A row is a number, never given twice, and
-the versions of the updates that it has seen. A merge is concatenation; a mutation appends its version to rows, or takes
-rows away: `UPDATE` (all rows), `UPDATE <k> <r>` (those whose number is r modulo k), or `DELETE <k> <r>`.
+the updates that it has seen. A merge is concatenation; a mutation appends its number to rows, or takes rows away:
+`UPDATE <n>` (all rows), `UPDATE <n> <k> <r>` (those whose number is r modulo k), or `DELETE <k> <r>`.
 
 In a table whose engine collapses rows, a merge keeps of each key only the row with the highest rank, and so does a read
 (FINAL): key and rank of a row follow from its number (`collapsed`).
@@ -45,12 +45,14 @@ def decode(data: bytes) -> Rows:
     return tuple((row, tuple(seen)) for row, seen in json.loads(data))
 
 
-def changed(rows: Iterable[Row], version: int, commands: str) -> Rows:
+def changed(rows: Iterable[Row], commands: str) -> Rows:
     """Rows after one mutation."""
-    verb, *numbers = commands.split()
-    k, r = map(int, numbers or ("1", "0"))
+    verb, *words = commands.split()
+    numbers = [*map(int, words)]
     if verb == "UPDATE":
-        return tuple((row, (*seen, version) if row % k == r else seen) for row, seen in rows)
+        name, k, r = numbers if len(numbers) == 3 else (*numbers, 1, 0)
+        return tuple((row, (*seen, name) if row % k == r else seen) for row, seen in rows)
+    k, r = numbers
     return tuple((row, seen) for row, seen in rows if row % k != r)
 
 
@@ -62,7 +64,7 @@ def drops_rows(commands: str) -> bool:
 def mutated(rows: Rows, lacks: Iterable[PendingMutation]) -> Rows:
     """Rows after the mutations that they lack."""
     for mutation in lacks:
-        rows = changed(rows, mutation.version, mutation.commands)
+        rows = changed(rows, mutation.commands)
     return rows
 
 
@@ -84,8 +86,8 @@ def staying(rows: Rows, engine: str) -> list[int]:
 class TinyRows:
     """What a model has to know of rows (see `RowKind`)."""
 
-    def changed(self, rows: Iterable[Row], version: int, commands: str) -> Rows:
-        return changed(rows, version, commands)
+    def changed(self, rows: Iterable[Row], commands: str) -> Rows:
+        return changed(rows, commands)
 
     def staying(self, rows: Rows, engine: str) -> list[int]:
         return staying(rows, engine)

@@ -158,7 +158,7 @@ class World:
     def furnish(self, kernel: Kernel, bucket: Bucket) -> None:
         """An empty world, at peace."""
         self.kernel, self.bucket = kernel, bucket
-        self.pace_s, self.rows = 1.0, 0
+        self.pace_s, self.rows, self.updates = 1.0, 0, 0
         self.network = Network(kernel, bucket)
         self.bodies: Bodies = {}
         self.rotten: dict[str, bytes] = {}
@@ -309,6 +309,11 @@ class World:
     def new_rows(self, count: int) -> Rows:
         self.rows += count
         return tuple((self.rows - at, ()) for at in range(count))
+
+    def new_update(self) -> str:
+        """A mutation of all rows."""
+        self.updates += 1
+        return f"UPDATE {self.updates}"
 
     def seen(self, state: State, parts: Sequence[ActivePart], held: Sequence[Rows]) -> Rows:
         """What a reader makes of the parts of a partition: with the mutations that these lack, and FINAL."""

@@ -10,7 +10,7 @@ from unittest import mock
 from mergelake.core.names import PartInfo
 from mergelake.gc.reached import Reached
 from mergelake.log import commit, fold, retired, tail, volatile as elements
-from mergelake.log.operations import AddParts, FinishMutations, MarkMutated, Publish
+from mergelake.log.operations import AddParts, FinishMutations, MarkMutated, Mutation, Publish
 from mergelake.log.state import State
 from mergelake.merge import plan as merge_plan, volatile
 from mergelake.mutate import commit as results, plan as mutate_plan
@@ -229,6 +229,17 @@ def a_mutation_is_logged_again_by_who_was_not_told():
 @bug
 def a_mutation_may_be_logged_twice():
     return allowed("check", "is known already")
+
+
+@bug
+def rows_may_change_between_a_read_and_what_follows_from_it():
+    return allowed("check", "were added, changed or removed")
+
+
+@bug
+def a_mutation_is_no_change_of_rows():
+    changes = tuple(kind for kind in fold._CHANGES if kind is not Mutation)
+    return mock.patch.object(fold, "_CHANGES", changes)
 
 
 @bug

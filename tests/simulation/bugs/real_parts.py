@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mergelake.lake.table import Table
+from mergelake.merge import source
 from mergelake.merge.source import SourceReader
 from mergelake.mutate import commit as results, execute
 from mergelake.parts.rewrite import ColumnRewriter
@@ -129,3 +130,14 @@ def a_part_does_not_say_where_its_files_lie():
     """A collector deletes the old directory of a part that was rewritten by reference."""
     places = ("log.fold", "log.retention", "gc.reached")
     return both(*(mock.patch(f"mergelake.{place}.refers", return_value=()) for place in places))
+
+
+@bug
+def who_writes_a_part_anew_forgets_its_mask():
+    """Rows that were hidden are there again."""
+    real = source.find_matches
+
+    def careless(steps, batches, rows, ranges=None, hidden=None):
+        return real(steps, batches, rows, ranges)
+
+    return mock.patch.object(source, "find_matches", careless)
