@@ -64,7 +64,7 @@ class RealInserter(User):
         self.unsure: list[tuple[str, Rows]] = []
 
     def insert(self) -> None:
-        numbers = [number for number, _ in self.world.new_rows(self.random.randint(1, 5))]
+        numbers = [number for number, _ in self.world.new_rows(self.random.randint(1, 8))]
         rows = tuple(map(self.drawn, numbers))
         self.bring(f"{self.process.name} {numbers[0]}", rows)
 

@@ -62,6 +62,7 @@ def condition(chance: Random) -> Condition:
         [
             Condition(f"n % {m} = {d}", lambda row: row["n"] % m == d),
             Condition(f"v < {bound}", lambda row: row["v"] < bound),
+            Condition(f"v > {bound}", lambda row: row["v"] > bound),
             Condition("v >= u", lambda row: row["v"] >= row["u"]),
             Condition(f"k = {key}", lambda row: row["k"] == key),
             Condition(f"k >= {key} AND u != {bound}", lambda row: row["k"] >= key and row["u"] != bound),

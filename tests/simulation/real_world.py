@@ -14,6 +14,7 @@ from unittest import mock
 
 from mergelake.core.manifest import PartManifest
 from mergelake.merge.source import SourceReader
+from mergelake.parts import rewrite
 from tests.simulation.bucket import Bucket, Fault
 from tests.simulation.keepers import Collector
 from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine
@@ -91,9 +92,12 @@ class RealWorld(World):
 
 
 @contextlib.contextmanager
-def without_threads() -> Iterator[None]:
-    """What the library does in threads is done at once."""
+def real_parts(seed: int) -> Iterator[None]:
+    """What the library does in threads is done at once; small parts are treated as large ones."""
+    whole = rewrite.REWRITTEN_WHOLE_BYTES if seed % 3 == 0 else 0
     with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch("mergelake.parts.rewrite.REWRITTEN_WHOLE_BYTES", whole))
+        stack.enter_context(mock.patch("mergelake.scan.narrowed.MARKS_MIN", 1))
         for place in _POOLS:
             stack.enter_context(mock.patch(f"mergelake.{place}.ThreadPoolExecutor", SimPool))
         yield

@@ -23,13 +23,13 @@ from mergelake.log.segments import EAGER_BYTES, MADE_MAX
 from mergelake.publish.plan import EmptyPart
 from mergelake.table.handle import TableHandle
 from tests.simulation.bugs import BUGS, FIRST
-from tests.simulation.real_world import RealWorld, without_threads
+from tests.simulation.real_world import RealWorld, real_parts
 from tests.simulation.stages import OF_A_STAGE, REAL_ROWS, has_slow_appends, has_small_segments, seeds_of
 from tests.simulation.threads import simulated_threads
 from tests.simulation.world import Turn, World
 
 STEPS = 900
-REAL_SHARE = 2
+REAL_SHARE = 3
 """Worlds of real parts have so many steps fewer."""
 WORKERS = 2
 TOKENS_MAX = 12
@@ -173,7 +173,7 @@ def run(seed: int, steps: int = STEPS, turns: Sequence[Turn] | None = None, line
     with simulated(seed), uncollected(), contextlib.ExitStack() as stack:
         real = seed >= REAL_ROWS
         if real:
-            stack.enter_context(without_threads())
+            stack.enter_context(real_parts(seed))
         world = RealWorld(seed, lines) if real else World(seed, lines)
         try:
             for turn in [None] * (steps // REAL_SHARE if real else steps) if turns is None else turns:

@@ -14,7 +14,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.simulation.bugs import commits, keeping, leader, logs, members, mutations, nodes, parts, retired, segments
+from tests.simulation.bugs import (
+    commits,
+    keeping,
+    leader,
+    logs,
+    members,
+    mutations,
+    nodes,
+    parts,
+    real_parts,
+    retired,
+    segments,
+)
 from tests.simulation.bugs.registry import BUGS
 from tests.simulation.stages import OF_A_STAGE
 
@@ -37,6 +49,7 @@ __all__ = [
     "mutations",
     "nodes",
     "parts",
+    "real_parts",
     "retired",
     "segments",
 ]
