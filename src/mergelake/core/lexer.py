@@ -40,7 +40,8 @@ _AFTER_DOT = re.compile(rf"{_DIGITS}(?P<tail>\w*+)", re.ASCII)
 _WORD = re.compile(r"[\w$]++", re.ASCII)
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _STRING = re.compile(QUOTED_STRING, re.DOTALL)
-_STRINGS = re.compile(rf"\s*+{QUOTED_STRING}(?:\s*+,\s*+{QUOTED_STRING})*+\s*+(?=\])", re.DOTALL | re.ASCII)
+# Not `)*+`: a possessive group of Python 3.11.2 keeps what it consumed before it failed.
+_STRINGS = re.compile(rf"\s*+{QUOTED_STRING}(?:\s*+,\s*+{QUOTED_STRING})*\s*+(?=\])", re.DOTALL | re.ASCII)
 _NEVER_CLOSED = {"'": "string", "\u2018": "string", "`": "identifier", '"': "identifier", "\u201c": "identifier"}
 DEPTH_MAX = 1000
 """Maximum nesting of brackets: the default of ClickHouse's parser (`max_parser_depth`)."""
