@@ -1,6 +1,6 @@
 """`python -m tests.simulation --seeds 300` runs fresh seeds; `--seed N` replays one and prints its trace.
 
-`--stages` runs so many fresh seeds of each stage.
+`--stages` runs so many fresh seeds of each stage, `--real` so many worlds of real parts.
 
 `--bugs` plants each deliberate bug and tells a seed that finds it: the last one that did, or the first from 0 on.
 """
@@ -15,7 +15,7 @@ import time
 
 from tests.simulation.bugs import BUGS, FIRST_SEEDS
 from tests.simulation.runner import STEPS, WORKERS, Violation, explain, hunt_all, run, run_parallel
-from tests.simulation.stages import EVERY_STAGE, seeds_of
+from tests.simulation.stages import EVERY_STAGE, REAL_ROWS, seeds_of
 
 HUNT_SEEDS = 4000
 """Seeds within which each deliberate bug has to be found."""
@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, help="the first of them (default: by chance)")
     parser.add_argument("--seed", type=int, help="replay this one")
     parser.add_argument("--stages", action="store_true", help="of each stage")
+    parser.add_argument("--real", action="store_true", help="worlds of real parts")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--workers", type=int, default=WORKERS)
     parser.add_argument("--bugs", action="store_true", help="look for the first seed that finds each deliberate bug")
@@ -46,7 +47,9 @@ def main() -> int:
     first = options.first if options.first is not None else random.SystemRandom().randrange(10**9)
     start = time.monotonic()
     seeds = [*range(first, first + options.seeds)]
-    if options.stages:
+    if options.real:
+        seeds = [REAL_ROWS + seed for seed in seeds]
+    elif options.stages:
         stages = range(len(EVERY_STAGE))
         seeds = [seed for number in stages for seed in seeds_of(number, options.seeds, first)]
     total, failures = run_parallel(seeds, options.steps, options.workers)

@@ -20,6 +20,8 @@ from tests.simulation.actors import Actor
 from tests.simulation.bucket import Bucket, ProcessStore
 from tests.simulation.tiny import Rows, collapsed, decode, mutated, places_of, write
 
+SLOTS = 4
+
 
 class Worker(TableWorker):
     """Tells the world of failures that nothing explains: a real one only counts them."""
@@ -47,6 +49,8 @@ class PlannedNode(Actor):
 
     attentive = 0.7
     roams = 0.4
+    merges = True
+    """Whether it has the role `merge`."""
     worker: Worker | None = None
 
     def actions(self):
@@ -84,7 +88,8 @@ class PlannedNode(Actor):
         if self.worker is None:
             self.handle = None
             return
-        node = NodeView(self.node, self.process.clock.now_ms(), MergeSlots(total=4), disk=True, cache_bytes=300)
+        now_ms, slots = self.process.clock.now_ms(), MergeSlots(total=SLOTS)
+        node = NodeView(self.node, now_ms, slots, disk=True, cache_bytes=300, merges=self.merges)
         views = [view for view in [self.worker.view()] if not view.state.dropped]
         for action in tick(node, views, self.memories):
             self.worker.start(action)
