@@ -39,6 +39,7 @@ nightly: $(READY) ## What is too long for each change: all tests, fresh seeds of
 	@$(MAKE) test
 	@$(IN) python -m tests.simulation --seeds 1000
 	@$(IN) python -m tests.simulation --stages --seeds 60
+	@$(IN) python -m tests.simulation --real --seeds 200
 	@$(MAKE) torture
 	@$(MAKE) conformance
 

@@ -288,7 +288,8 @@ def hunt_all(seeds: int, workers: int = WORKERS) -> Iterator[tuple[str, int | No
 def run_parallel(seeds: Sequence[int], steps: int = STEPS, workers: int = WORKERS) -> tuple[Result, list[str]]:
     """`run_seeds` by several processes."""
     total, failures = Result(), list[str]()
-    chunks = [seeds[at : at + 50] for at in range(0, len(seeds), 50)]
+    size = max(1, min(50, -(-len(seeds) // workers)))
+    chunks = [seeds[at : at + size] for at in range(0, len(seeds), size)]
     with ProcessPoolExecutor(min(workers, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
         for part, found in pool.map(run_seeds, chunks, [steps] * len(chunks)):
             total += part

@@ -10,9 +10,10 @@ import pytest
 
 from tests.simulation.bugs import BUGS, COMMON, COMMON_MAX, FIRST
 from tests.simulation.runner import Violation, explain, hunt, run, run_parallel, seeds_for, shorten
-from tests.simulation.stages import CROWD_AT, CROWD_EVERY, LEADERS_AT
+from tests.simulation.stages import CROWD_AT, CROWD_EVERY, LEADERS_AT, REAL_ROWS
 
 SEEDS = int(os.environ.get("SEEDS", "200"))
+REAL_SEEDS = int(os.environ.get("REAL_SEEDS", "24"))
 
 
 @pytest.mark.slow
@@ -41,10 +42,21 @@ KINDS = (
         "DropTable",
     ),
     "UndropTable",
+    *("MarkMutated", "FinishMutations", "MutationFailed", "RowsUnchanged"),
     *(f"Publish {kind}" for kind in ("direct", "volatile", "mutation")),
     *(f"DropParts {kind}" for kind in ("drop", "detach")),
     *(f"DropRange {kind}" for kind in ("drop", "truncate", "detach", "replace")),
 )
+
+
+@pytest.mark.slow
+def test_real_parts_hold_what_python_makes_of_the_same_mutations(capsys):
+    total, failures = run_parallel(range(REAL_ROWS, REAL_ROWS + REAL_SEEDS))
+    assert not failures, "\n\n".join(failures)
+    with capsys.disabled():
+        print(f"\n{total.seeds} worlds of real parts, {total.entries} log entries, {total.requests} requests")
+    kinds = ("AddParts", "Mutation", "KillMutation", "Publish direct", "Publish volatile", "Publish mutation")
+    assert min(total.landed[kind] for kind in (*kinds, "MarkMutated", "FinishMutations", "CancelVolatile")) > 0
 
 
 def test_writers_of_several_processes_share_entries():
