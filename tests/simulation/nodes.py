@@ -186,7 +186,9 @@ class Merger(Rewriter):
             if live is None and known is None:
                 raise ConflictError("it is not Live any more")
             state = known or state
-            inside = leaves(state.partitions[name], part.info)
+            inside = leaves(state.partitions.get(name, ()), part.info)
+            if not inside:
+                raise ConflictError("it was dropped during the upload")
             applied = {v for leaf in inside for v in pending(up_to(part.info.mutation, state), leaf.info)}
             applied.update(m.version for m in due)
             ids = tuple(leaf.manifest.id for leaf in inside)

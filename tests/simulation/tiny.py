@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -93,6 +93,11 @@ class TinyRows:
     def in_order(self, rows: Iterable[Row]) -> Rows:
         """Their order counts."""
         return tuple(rows)
+
+
+def restored(view: Mapping[str, Rows]) -> dict[str, list[tuple[int, int]]]:
+    """The rows of a view, to be compared with an older one: pending updates that came back have new versions."""
+    return {name: [(row, len(seen)) for row, seen in rows] for name, rows in view.items()}
 
 
 def manifest_of(
