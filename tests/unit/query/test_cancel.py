@@ -139,3 +139,18 @@ def test_what_is_stopped_late_is_stopped_at_once() -> None:
         assert heard == [1]
     cancel.set()
     assert heard == [1]
+
+
+def test_a_statement_that_is_killed_early_has_no_empty_result() -> None:
+    def described(wait_s: float) -> int | None:
+        cancel = CancelToken()
+        timer = threading.Timer(wait_s, cancel.set)
+        timer.start()
+        with suppress(MergelakeError), running(cancel):
+            return engine.run("DESCRIBE TABLE (SELECT 1 AS a, (2, 3) AS b FROM numbers(10))").table().num_rows
+        timer.join()
+        return None
+
+    with ThreadPoolExecutor(1) as pool:
+        found = set(pool.map(described, [i % 25 / 10_000 for i in range(500)]))
+    assert found <= {2, None}

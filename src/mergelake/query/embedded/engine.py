@@ -191,6 +191,8 @@ def _run_inside(
         for guard in scope.values():
             if isinstance(guard, _Guard):
                 guard.close()
+    if cancel is not None:
+        cancel.check()  # ClickHouse may end a statement that is killed early as if it had no rows
     read = int(result.storage_rows_read()), int(result.storage_bytes_read())
     return EngineAnswer(_buffer(result), *read, float(result.elapsed()), int(result.rows_read()))
 
