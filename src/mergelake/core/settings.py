@@ -129,8 +129,9 @@ _TABLE = (
     Setting("merge_max_chunk_bytes", 64 * MIB, "Bytes of the key range that a merge holds in memory at a time"),
     Setting(
         "merge_upload_policy",
-        "direct",
-        "`'direct'`: merges write to the store; `'volatile'`: to the disk of a node first",
+        "auto",
+        "`'direct'`: merges write to the store; `'volatile'`: to the disk of a node first, and to the store within "
+        "`write_amplification_target`; `'auto'`: `'volatile'` while a node with a disk of its own lives",
     ),
     Setting(
         "max_bytes_to_merge_volatile",
@@ -138,15 +139,21 @@ _TABLE = (
         "Largest sum of the bytes of the source parts of a merge on the disk of a node",
     ),
     Setting(
-        "merge_selector_direct_base",
-        15.0,
-        "`merge_selector_base` of merges larger than `max_bytes_to_merge_volatile`, written to the store",
+        "write_amplification_target",
+        2.1,
+        "Bytes that inserts and merges in the background write to the store, by bytes inserted, where merges are "
+        "volatile; 0: no target, each merge is uploaded at once",
     ),
-    Setting("volatile_upload_age_seconds", 600, "Upload a volatile part that no merge has taken for this many seconds"),
+    Setting(
+        "volatile_upload_age_seconds",
+        600,
+        "Upload the volatile parts of a partition without inserts for this many seconds, and for four times as long as "
+        "the last ones were apart",
+    ),
     Setting(
         "parts_to_upload_volatile",
-        1000,
-        "Number of parts of a partition in the store from which volatile parts are uploaded early",
+        900,
+        "Number of parts of a partition in the store from which merges write more than `write_amplification_target`",
     ),
     Setting(
         "volatile_lease_seconds",

@@ -64,6 +64,7 @@ from mergelake.log.state import (
     PendingMutation,
     State,
     VolatilePart,
+    WrittenBytes,
     listed,
     window_of,
 )
@@ -120,7 +121,9 @@ def encode_checkpoint(state: State, layout: SegmentLayout | None = None) -> byte
         "format": CHECKPOINT_FORMAT,
         "state_hash": state_hash(state),
         "totals": totals_row,
-        "rows_version": state.rows_version,  # not hashed: older checkpoints lack it
+        # Not hashed: older checkpoints lack them.
+        "rows_version": state.rows_version,
+        "written": [state.written.inserted, state.written.merged, state.written.requested],
     }
     sink = pa.BufferOutputStream()
     # Detached parts are written as if they had been added when they were detached.
@@ -332,8 +335,11 @@ def _read_mutation(raw: dict[str, Any]) -> PendingMutation:
 
 
 def _lease(lease: Lease) -> list[Any]:
-    """A node without an address is written in the form from before nodes could listen: so old hashes still hold."""
-    return [lease.version, lease.until_ms, *([lease.address, lease.token] if lease.address or lease.token else ())]
+    """Trailing fields with their defaults are omitted, as before they existed: so old hashes still hold."""
+    fields = [lease.version, lease.until_ms, lease.address, lease.token, lease.disk]
+    while len(fields) > 2 and not fields[-1]:
+        fields.pop()
+    return fields
 
 
 def _partitions(root: Root, segments: Segments | None) -> Partitions:
@@ -394,7 +400,15 @@ def _state(root: Root, segments: Segments | None) -> State:
         fence=header["fence"],
         history=header["history"],
         sequencer=Sequencer(*header["sequencer"]),
+        written=_written(header),
     )
+
+
+def _written(header: dict[str, Any]) -> WrittenBytes:
+    """Of a checkpoint from before it was counted: as if all bytes of the parts had been inserted."""
+    if "written" in header:
+        return WrittenBytes(*header["written"])
+    return WrittenBytes(inserted=header["totals"][2] if "totals" in header else 0)
 
 
 def _volatile(raw: list[dict[str, Any]]) -> dict[str, tuple[VolatilePart, ...]]:

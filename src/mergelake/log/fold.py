@@ -125,6 +125,7 @@ class Draft:
         self._tags, self._holds, self._leases = state.tags, state.holds, state.leases
         self._fence, self._history = state.fence, state.history
         self._sequencer = state.sequencer
+        self._written = state.written
         self._owned = set[str]()
         self._window = _window(self._schemas.get(self._schema_version))
 
@@ -155,7 +156,7 @@ class Draft:
             case AdoptVolatile(id, owner):
                 self._adopt(id, owner)
             case RenewLease(node):
-                lease = Lease(op.version, op.until_ms, op.address, op.token)
+                lease = Lease(op.version, op.until_ms, op.address, op.token, op.disk)
                 self._leases = {**self._leases, node: lease}
             case ReleaseLease(node):
                 self._leases = _lacking(self._leases, node)
@@ -241,6 +242,7 @@ class Draft:
             fence=self._fence,
             history=self._history,
             sequencer=self._sequencer,
+            written=self._written,
         )
 
     def _own(self, name: str) -> dict[Any, Any]:
@@ -311,8 +313,11 @@ class Draft:
             number = self._block_counter
             info = PartInfo(manifest.partition_id, number, number, manifest.level)
             self._append(manifest.partition_id, self._activate(info, manifest))
-        if op.detached:
+        if op.detached:  # their bytes were counted when they were first added
             self._take_from_detached(op.detached)
+        else:
+            size = sum(manifest.bytes_on_disk for manifest in op.parts)
+            self._written = replace(self._written, inserted=self._written.inserted + size)
         insert = RememberedInsert(self._version, tuple(dict.fromkeys(part.partition_id for part in op.parts)))
         if op.dedup_token:
             tokens = self._own("_tokens")
@@ -341,6 +346,11 @@ class Draft:
         if op.mutations:
             # A source may have later ones, of which some were killed before the others had them.
             info = replace(info, mutation=max(info.mutation, op.mutations[-1]))
+        size, written = op.part.bytes_on_disk, self._written
+        if op.kind in ("direct", "volatile"):
+            self._written = replace(written, merged=written.merged + size)
+        elif op.kind == "optimize":
+            self._written = replace(written, requested=written.requested + size)
         self._close_holes(partition_id, info.max_block, info.min_block)
         parts[places[0] : places[-1] + 1] = [self._activate(info, op.part)]
 

@@ -68,8 +68,8 @@ class Publish:
     replaced: tuple[str, ...]
     """Ids of the active parts that it replaces: all of one partition, with nothing active between them."""
     kind: str = "direct"
-    """`direct`: a merge whose result was written straight to the store. `volatile`: the bytes of a Live volatile part.
-    `mutation`: one element rewritten.
+    """`direct`: a merge in the background whose result was written straight to the store. `volatile`: the bytes of a
+    Live volatile part. `optimize`: a merge that a user asked for. `mutation`: one element rewritten.
     """
     volatile: str = ""
     """Id of the Live volatile part that it replaces."""
@@ -131,6 +131,9 @@ class RenewLease:
     """`HOST:PORT` where it takes commits of others as long as the lease lasts; empty: nowhere."""
     token: str = ""
     """The secret that it and its clients prove to know: readers of the log may connect."""
+    disk: bool = False
+    """Whether it merges on a disk of its own: as long as the lease lasts, others leave merges in the background to it
+    where `merge_upload_policy` is `auto`."""
 
 
 @dataclass(frozen=True, slots=True)

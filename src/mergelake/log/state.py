@@ -156,6 +156,27 @@ class Lease:
     address: str = ""
     """Where it takes commits of others, `HOST:PORT`; empty: nowhere."""
     token: str = ""
+    disk: bool = False
+    """Whether it merges on a disk of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBytes:
+    """Bytes of parts that were written to the store over the life of a table, by who asked for them.
+
+    Sums of `PartManifest.bytes_on_disk` of what was committed; a part that was written and not committed is not in it.
+    """
+
+    inserted: int = 0
+    merged: int = 0
+    """By merges in the background, uploads of volatile parts among them."""
+    requested: int = 0
+    """By OPTIMIZE; mutations, which write some of a part's columns, are not in it."""
+
+    @property
+    def amplification(self) -> float:
+        """Bytes that inserts and merges in the background wrote for each byte inserted; 1 before the first insert."""
+        return 1 + self.merged / self.inserted if self.inserted else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +242,8 @@ class State:
     """Older versions are no longer kept, except those with tags and leases."""
     sequencer: Sequencer = BUCKET
     """Where the entries after this version lie."""
+    written: WrittenBytes = WrittenBytes()
+    """Counted since the table, or its oldest checkpoint without this field, was made."""
 
     @property
     def schema(self) -> TableSchema:

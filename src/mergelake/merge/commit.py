@@ -59,7 +59,8 @@ def commit_merge(handle: TableHandle, task: MergeTask, manifest: PartManifest) -
     """Commit the result of an executed merge; raises as `merge_parts` does."""
 
     def build(state: State) -> Sequence[LogOp]:
-        publish = Publish(manifest, task.source_ids, mutations=task.mutations)
+        kind = "optimize" if task.kind == "optimize" else "direct"
+        publish = Publish(manifest, task.source_ids, kind, mutations=task.mutations)
         live = state.volatile.get(task.result.partition_id, ())
         # A merge requested by a user has priority: nodes' intentions to merge its sources are cancelled.
         cancelled = (

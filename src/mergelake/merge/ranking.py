@@ -31,7 +31,7 @@ import numpy as np
 
 from mergelake.merge.scoring import SelectorSettings, outlook
 from mergelake.merge.select import Candidate, part_ranges
-from mergelake.merge.volatile import fits_disk
+from mergelake.merge.volatile import fits_disk, settled
 
 P = TypeVar("P", bound=Candidate)
 
@@ -46,7 +46,9 @@ class Rules:
     mutations: tuple[int, ...] = ()
     """As in `select.part_ranges`."""
     disk: int | None = None
-    """`max_bytes_to_merge_volatile`, if parts too large for a merge on a disk are barriers; None otherwise."""
+    """`max_bytes_to_merge_volatile`, for merges on a disk, in which other parts are barriers; None otherwise."""
+    fresh_only: bool = False
+    """Whether these are the settled ones (`volatile.settled`), not only those too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,14 @@ def best_merge(
 def _ranges(members: Sequence[Candidate], rules: Rules, busy: Collection[str]) -> Iterable[tuple[int, int]]:
     barriers = set(busy)
     if rules.disk is not None:
-        sizes = ((part.manifest.id, part.manifest.bytes_on_disk) for part in members)
-        barriers.update(part_id for part_id, size in sizes if not fits_disk(rules.disk, [size]))
+        for part in members:
+            fits = (
+                not settled(part, rules.disk)
+                if rules.fresh_only
+                else fits_disk(rules.disk, [part.manifest.bytes_on_disk])
+            )
+            if not fits:
+                barriers.add(part.manifest.id)
     if not barriers and not rules.mutations:
         yield 0, len(members)
         return

@@ -8,7 +8,7 @@ loses work but no row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mergelake.core.manifest import PartManifest
@@ -18,6 +18,7 @@ from mergelake.core.settings import TableSettings
 from mergelake.log.state import ActivePart, State, VolatilePart
 from mergelake.log.volatile import inside, lacking, leaves, outermost, pending
 from mergelake.merge.plan import ENGINES, MergeSource, MergeTask
+from mergelake.merge.select import Candidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,11 @@ class LocalPart:
     info: PartInfo
     manifest: PartManifest
     """Manifest of the bytes; its id is their directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk(ActivePart):
+    """A volatile part as an element of a merge: as if it were active, with the size of its bytes on the disk."""
 
 
 def volatile_allowed(schema: TableSchema) -> bool:
@@ -47,6 +53,15 @@ def fits_disk(limit: int, sizes: Sequence[int]) -> bool:
     once.
     """
     return sum(sizes) <= limit and max(sizes) * 2 < limit
+
+
+def settled(part: Candidate, limit: int) -> bool:
+    """Whether a part stays out of merges on a disk: one that a merge has written to the store, or a large one.
+
+    A part of several blocks is the result of a merge. If a merge on a disk took it, it would be uploaded once more.
+    """
+    merged = part.info.min_block < part.info.max_block and not isinstance(part, OnDisk)
+    return merged or not fits_disk(limit, [part.manifest.bytes_on_disk])
 
 
 def build_task(directory: str, state: State, part: VolatilePart, local: Mapping[str, LocalPart]) -> MergeTask:
@@ -109,43 +124,30 @@ def choose_uploads(
     state: State,
     settings: TableSettings,
     ready: Mapping[str, LocalPart],
-    now_ms: int,
+    due: Collection[str] = (),
     *,
-    uploading: Sequence[VolatilePart] = (),
     everything: bool = False,
 ) -> list[VolatilePart]:
-    """Which of the `ready` top-level volatile parts to upload now, the most urgent first.
+    """Which of the `ready` top-level volatile parts to upload now.
 
-    These are the ones that have grown to half of `max_bytes_to_merge_volatile`, that were not merged for
-    `volatile_upload_age_seconds`, or that a mutation waits for; and, if a partition has more stored parts than
-    `parts_to_upload_volatile`, those that replace most of them per byte, until it would have fewer (`uploading` counts
-    as done). `everything`: all of them.
+    These are the ones that are `due` (ids, by `merge.budget`), those that have grown to half of
+    `max_bytes_to_merge_volatile`, that a mutation waits for, or that merge what is in the store already; without a
+    `write_amplification_target`, and with `everything`, all of them.
     """
-    large = settings.integer("max_bytes_to_merge_volatile") / 2
-    old_ms = now_ms - settings.integer("volatile_upload_age_seconds") * 1000
-    limit = settings.integer("parts_to_upload_volatile")
+    limit = settings.integer("max_bytes_to_merge_volatile")
+    everything |= settings.number("write_amplification_target") == 0
     chosen: list[VolatilePart] = []
     for partition, live in state.volatile.items():
         parts = state.partitions.get(partition, ())
-        waiting = [part for part in outermost(live) if part.id in ready]
-        due = [
+        chosen += (
             part
-            for part in waiting
-            if everything
-            or ready[part.id].manifest.bytes_on_disk >= large
-            or part.added_ms <= old_ms
-            or any(pending(state.mutations, leaf.info) for leaf in leaves(parts, part.info))
-        ]
-        left = [part for part in waiting if part not in due]
-        left.sort(key=lambda part: -_saved(parts, part) / max(1, ready[part.id].manifest.bytes_on_disk))
-        under_way = [part for part in uploading if part.info.partition_id == partition]
-        count = len(parts) - sum(_saved(parts, part) for part in (*due, *under_way))
-        while left and count > limit:
-            due.append(left.pop(0))
-            count -= _saved(parts, due[-1])
-        chosen += due
+            for part in outermost(live)
+            if part.id in ready
+            and (
+                everything
+                or part.id in due
+                or ready[part.id].manifest.bytes_on_disk * 2 >= limit
+                or any(settled(leaf, limit) or pending(state.mutations, leaf.info) for leaf in leaves(parts, part.info))
+            )
+        )
     return chosen
-
-
-def _saved(parts: Sequence[ActivePart], part: VolatilePart) -> int:
-    return len(leaves(parts, part.info)) - 1

@@ -109,6 +109,8 @@ class Propose:
     table_id: str
     partition_id: str
     source_ids: tuple[str, ...]
+    past_target: bool = False
+    """Whether it passes `write_amplification_target`, because a partition has too many parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,8 @@ class Upload:
 
     table_id: str
     id: str
+    past_target: bool = False
+    """As in `Propose`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ from mergelake.core.manifest import PartManifest, encode_files
 from mergelake.log.part_map import Partitions
 from mergelake.log.state import ActivePart, VolatilePart
 from mergelake.log.volatile import Element, top_level
+from mergelake.merge.budget import BudgetRules, Outlines
 from mergelake.merge.ranking import Found, Ranking, Rest, Rules, best_merge
 from mergelake.merge.scoring import SelectorSettings
 from mergelake.merge.select import is_free, rest_asked_s
-from mergelake.merge.volatile import LocalPart, fits_disk
+from mergelake.merge.volatile import LocalPart, OnDisk, settled
 from mergelake.node.actions import NodeView, TableView
 from mergelake.table.mutations import open_mutations
 
@@ -31,6 +32,7 @@ class Memory:
     def __init__(self) -> None:
         self._rankings: dict[Rules, tuple[Partitions, Ranking[ActivePart]]] = {}
         self._rest: tuple[Partitions, Rest[ActivePart]] | None = None
+        self._outlines: tuple[Partitions, Outlines] | None = None
 
     @property
     def scored(self) -> int:
@@ -56,21 +58,30 @@ class Memory:
         self._rest = partitions, rest
         return rest
 
+    def outlines(self, rules: BudgetRules, partitions: Partitions, now_ms: int) -> Outlines:
+        """The outlines of these partitions for the budget."""
+        known = self._outlines if self._outlines and self._outlines[1].rules == rules else None
+        changed = partitions.touched_since(known[0]) if known else None
+        outlines = known[1] if known and changed is not None else Outlines(rules)
+        outlines.update(partitions if changed is None else changed, lambda name: partitions.get(name, ()), now_ms)
+        self._outlines = partitions, outlines
+        return outlines
+
 
 class Candidates:
     """The top-level elements of a table as a selector sees them, and which of them are busy."""
 
-    def __init__(self, node: NodeView, table: TableView, taken: Collection[str], memory: Memory) -> None:
-        """`taken` are ids of volatile parts that are busy from now on."""
+    def __init__(self, node: NodeView, table: TableView, memory: Memory, *, claimed: bool) -> None:
+        """`claimed`: merges begin as volatile parts."""
         self._node, self._settings, self._memory = node, table.settings, memory
         self._partitions, self._volatile, self._local = table.state.partitions, table.state.volatile, table.local
         self._selector = SelectorSettings.from_table(table.settings)
         # Merges straight to the store apply the mutations that each source lacks; volatile parts need equal ones.
-        together = table.settings.text("merge_upload_policy") == "volatile"
-        self._mutations = tuple(m.version for m in open_mutations(table.state)) if together else ()
+        self._mutations = tuple(m.version for m in open_mutations(table.state)) if claimed else ()
+        self._fresh_only = table.settings.number("write_amplification_target") > 0
         self._rankings: dict[Rules, Ranking[ActivePart]] = {}
         self._scored: dict[tuple[Rules, str], tuple[int, frozenset[str], Found | None]] = {}
-        self.busy: set[str] = {*taken, *table.uploading, *table.uploaded, *table.building}.union(*table.merging)
+        self.busy: set[str] = {*table.uploading, *table.uploaded, *table.building}.union(*table.merging)
         """Ids of the elements that are in use, or avoided."""
         self.volatile: set[str] = set()
         """Ids of all volatile parts."""
@@ -97,10 +108,11 @@ class Candidates:
         """
         bytes_max = max(limit, self._settings.integer("max_bytes_to_merge_at_max_space_in_pool"))
         selector = self._selector if base is None else replace(self._selector, base=base)
-        rules = Rules(selector, bytes_max if disk is None else min(bytes_max, disk), self._mutations, disk)
+        limit_of_all = bytes_max if disk is None else min(bytes_max, disk)
+        rules = Rules(selector, limit_of_all, self._mutations, disk, self._fresh_only and disk is not None)
         if rules not in self._rankings:
             self._rankings[rules] = self._memory.ranking(rules, self._partitions, self._node.now_ms)
-        chosen = self._rankings[rules].best(limit, self._members, without=self._apart)
+        chosen = self._rankings[rules].best(limit, self.elements, without=self._apart)
         held = frozenset(busy)
         for name, elements in self._apart.items():
             merge = self._best_apart(name, elements, rules, limit, held)
@@ -109,10 +121,7 @@ class Candidates:
         if chosen is None:
             return self._rested(held, used, limit, disk)
         name, merge = chosen
-        return tuple(self._members(name)[merge.begin : merge.end])
-
-    def _members(self, name: str) -> Sequence[ActivePart]:
-        return self._apart[name] if name in self._apart else self._partitions.get(name, ())
+        return tuple(self.elements(name)[merge.begin : merge.end])
 
     def _best_apart(
         self, name: str, elements: Sequence[ActivePart], rules: Rules, limit: int, busy: frozenset[str]
@@ -139,9 +148,13 @@ class Candidates:
         best = min(((-each[0], each[1]) for each in candidates if each is not None), default=None)
         if best is None:
             return None
-        members = self._members(best[1])
-        large = disk is not None and any(not fits_disk(disk, [part.manifest.bytes_on_disk]) for part in members)
+        members = self.elements(best[1])
+        large = disk is not None and any(settled(part, disk) for part in members)
         return tuple(members) if not large and is_free(members, busy, self._mutations) else None
+
+    def elements(self, name: str) -> Sequence[ActivePart]:
+        """The elements of a partition, in order."""
+        return self._apart[name] if name in self._apart else self._partitions.get(name, ())
 
     def _elements(self, name: str) -> Sequence[ActivePart]:
         parts, held = self._partitions.get(name, ()), self._volatile.get(name, ())
@@ -156,4 +169,4 @@ class Candidates:
             self.absent.add(element.id)
         size = local[element.id].manifest.bytes_on_disk if element.id in local else 0
         shape = PartManifest(element.id, element.info.partition_id, 0, encode_files(()), bytes_on_disk=size)
-        return ActivePart(element.info, shape, element.added, element.added_ms)
+        return OnDisk(element.info, shape, element.added, element.added_ms)

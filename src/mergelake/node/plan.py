@@ -4,11 +4,11 @@ It is called once a tick. For each table it first does housekeeping (drops bytes
 volatile parts, publishes uploaded ones, renews the lease), then uploads, then builds the volatile parts that it owns or
 adopts, and finally, tables in turn, selects new merges and the parts to be rewritten for mutations (`Mutate`):
 
-- If the table's `merge_upload_policy` is `volatile`, a merge begins as a volatile part (`Propose`), which claims its
-  blocks for this node. A small one (`fits_disk`) is for the disk; it may use top-level active parts and volatile parts
-  whose bytes are here. Every other Live one is a **barrier**: it is among the candidates and cannot be chosen.
-  A large one, of top-level active parts that are worth it, is written to the store at once.
-  If the disk has no room for it (`room`), caches are deleted first; otherwise it is written to the store too.
+- If merges are volatile (`are_volatile`), a merge begins as a volatile part (`Propose`), which claims its blocks for
+  this node. Those of fresh parts are for the disk; they may use top-level active parts and volatile parts whose bytes
+  are here. Every other Live one is a **barrier**: it is among the candidates and cannot be chosen. What is uploaded,
+  and which merges of parts in the store are made, is the budget's (`spending`).
+  If the disk has no room for a merge (`room`), caches are deleted first; otherwise it is written to the store.
 - Otherwise a merge is a `Merge`, of top-level active parts, straight to the store.
 
 Parts in use are never chosen again. If another node chooses the same parts, the log decides: one entry lands, the other
@@ -17,14 +17,15 @@ finds its sources gone. Clocks and leases affect which node works, never correct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from mergelake.core.settings import TableSettings
 from mergelake.log.state import ActivePart, State, VolatilePart
 from mergelake.log.volatile import dependents, inside, outermost
 from mergelake.merge.select import merge_bytes_limit
-from mergelake.merge.volatile import choose_uploads, fits_disk, same_content, volatile_allowed
+from mergelake.merge.volatile import choose_uploads, same_content, volatile_allowed
 from mergelake.mutate.plan import batches, due_parts, without
 from mergelake.node.actions import (
     Abandon,
@@ -45,6 +46,7 @@ from mergelake.node.actions import (
 )
 from mergelake.node.candidates import Candidates, Memory
 from mergelake.node.room import Cached, DiskRoom, build_size
+from mergelake.node.spending import Spending
 from mergelake.table.mutations import finished_by, open_mutations
 
 
@@ -55,13 +57,20 @@ def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory
     `memories`, by table, are kept from tick to tick: they save work and do not affect the result.
     """
     memories = {} if memories is None else memories
+    spending = {
+        table.table_id: _spending(node, table, memories.setdefault(table.table_id, Memory()))
+        for table in tables
+        if not (node.draining or table.waits) and (node.merges or node.uploads) and are_volatile(node, table)
+    }
     kept = {table.table_id: _kept(table) for table in tables}
     room = DiskRoom(node, tables, [cached for each in kept.values() for cached in each.cached])
-    actions: list[Action] = [action for table in tables for action in _housekeeping(node, table, kept[table.table_id])]
+    actions: list[Action] = [
+        action for table in tables for action in _housekeeping(node, table, kept[table.table_id], spending)
+    ]
     awake = sorted((table for table in tables if not table.waits), key=lambda table: -table.state.part_count)
     uploads = node.slots.total - sum(len(table.uploading) for table in tables)
     for table in awake:
-        chosen = _uploads(node, table)[: max(0, uploads)]
+        chosen = _uploads(node, table, spending.get(table.table_id))[: max(0, uploads)]
         uploads -= len(chosen)
         actions += chosen
     used = sum(len(table.merging) + len(table.building) for table in tables)
@@ -79,8 +88,7 @@ def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory
     # One slot is for mutations as long as any waits, so neither holds up the other; they take what merges leave.
     reserved = min(waiting, max(0, 1 - running))
     if node.merges and not node.draining:
-        uploading = {work.id for work in actions if isinstance(work, Upload)}
-        merges = _new_merges(node, awake, used, uploading, room, memories, reserved)
+        merges = _new_merges(node, awake, used, room, memories, spending, reserved)
         taken = {part_id for work in merges if isinstance(work, Merge) for part_id in work.part_ids}
         taken |= {source for work in merges if isinstance(work, Propose) for source in work.source_ids}
         actions += merges
@@ -102,7 +110,30 @@ def _placed(work: Build | Adopt, table: TableView, room: DiskRoom) -> Build | Ad
     return None if room.make(size) else replace(work, past_disk=True)
 
 
-def _housekeeping(node: NodeView, table: TableView, kept: _Kept) -> Iterator[ShortWork]:
+def are_volatile(node: NodeView, table: TableView) -> bool:
+    """Whether this node's merges of the table begin as volatile parts."""
+    policy = table.settings.text("merge_upload_policy")
+    chosen = policy == "volatile" or (policy == "auto" and node.disk and node.uploads)
+    return chosen and volatile_allowed(table.state.schema)
+
+
+def _left_to_others(node: NodeView, table: TableView) -> bool:
+    """Whether merges are left to another node, which lives and has a disk: this one has none."""
+    if table.settings.text("merge_upload_policy") != "auto" or (node.disk and node.uploads):
+        return False
+    return volatile_allowed(table.state.schema) and any(
+        lease.disk and name not in table.silent and name != node.name and lease.until_ms > node.now_ms
+        for name, lease in table.state.leases.items()
+    )
+
+
+def _spending(node: NodeView, table: TableView, memory: Memory) -> Spending:
+    return Spending(node, table, Candidates(node, table, memory, claimed=True), memory)
+
+
+def _housekeeping(
+    node: NodeView, table: TableView, kept: _Kept, spending: Mapping[str, Spending]
+) -> Iterator[ShortWork]:
     if kept.lost:
         yield Discard(table.table_id, tuple(kept.lost), tuple(kept.different))
     if table.waits:
@@ -121,7 +152,9 @@ def _housekeeping(node: NodeView, table: TableView, kept: _Kept) -> Iterator[Sho
         yield PublishVolatile(table.table_id, volatile_id)
     listens = None if node.draining else table.listens
     short = lease_left_ms(table.state, node.name, node.now_ms) * 3 <= lease_ms(table.state)
-    if ((own or listens) and short) or (listens and listens != _announced(table.state, node.name)):
+    # The lease tells nodes without a disk to leave the merges to this one.
+    fills = table.table_id in spending and node.merges and spending[table.table_id].outlines.filling > 0
+    if ((own or listens or fills) and short) or (listens and listens != _announced(table.state, node.name)):
         yield Renew(table.table_id)
 
 
@@ -220,7 +253,7 @@ def _without(works: Sequence[Mutate], taken: Collection[str]) -> list[Mutate]:
     return [work for work in left if work.sources]
 
 
-def _uploads(node: NodeView, table: TableView) -> list[Upload]:
+def _uploads(node: NodeView, table: TableView, spending: Spending | None) -> list[Upload]:
     if not (node.uploads or node.draining):
         return []
     under_way = table.uploading | table.uploaded
@@ -230,15 +263,12 @@ def _uploads(node: NodeView, table: TableView) -> list[Upload]:
         for volatile_id, local in table.local.items()
         if volatile_id in tops and tops[volatile_id].owner == node.name and volatile_id not in under_way
     }
-    chosen = choose_uploads(
-        table.state,
-        table.settings,
-        ready,
-        node.now_ms,
-        uploading=[part for part in tops.values() if part.id in under_way],
-        everything=node.draining,
-    )
-    return [Upload(table.table_id, part.id) for part in chosen]
+    due = spending.uploads if spending is not None else {}
+    chosen = choose_uploads(table.state, table.settings, ready, due, everything=spending is None)
+    chosen.sort(key=lambda part: part.id not in due)
+    if spending is not None:
+        spending.candidates.busy.update(part.id for part in chosen)
+    return [Upload(table.table_id, part.id, due.get(part.id, False)) for part in chosen]
 
 
 def _builds(node: NodeView, table: TableView) -> Iterator[Build | Adopt]:
@@ -257,9 +287,9 @@ def _new_merges(
     node: NodeView,
     tables: Sequence[TableView],
     used: int,
-    uploads: set[str],
     room: DiskRoom,
     memories: dict[str, Memory],
+    spending: Mapping[str, Spending],
     reserved: int = 0,
 ) -> list[Merge | Propose]:
     """`reserved`: slots that are left free, though not all."""
@@ -267,56 +297,65 @@ def _new_merges(
     total = max(node.slots.total - reserved, min(1, node.slots.total - used))
     if used >= total:
         return started
+    waiting = [table for table in tables if not _left_to_others(node, table)]
     candidates = {
-        table.table_id: Candidates(node, table, uploads, memories.setdefault(table.table_id, Memory()))
-        for table in tables
+        table.table_id: Candidates(node, table, memories.setdefault(table.table_id, Memory()), claimed=False)
+        for table in waiting
+        if table.table_id not in spending
     }
-    waiting = list(tables)
     while waiting and used + len(started) < total:
         again: list[TableView] = []
         for table in waiting:
             if used + len(started) >= total:
                 break
-            work = _next_merge(node, table, used + len(started), candidates[table.table_id], room)
+            budget = spending.get(table.table_id)
+            elements = candidates[table.table_id] if budget is None else budget.candidates
+            busy_slots = used + len(started)
+            limit = merge_bytes_limit(table.settings, busy_slots, node.slots)
+            work: Merge | Propose | None = None
+            if limit:
+                work = (
+                    _direct(table, busy_slots, limit, elements)
+                    if budget is None
+                    else _claimed(node, table, busy_slots, limit, budget, room)
+                )
             if work is not None:
                 started.append(work)
-                candidates[table.table_id].take(
-                    work.part_ids if isinstance(work, Merge) else work.source_ids, work.partition_id
-                )
+                elements.take(work.part_ids if isinstance(work, Merge) else work.source_ids, work.partition_id)
                 again.append(table)
         waiting = again
     return started
 
 
-def _next_merge(
-    node: NodeView, table: TableView, used: int, candidates: Candidates, room: DiskRoom
-) -> Merge | Propose | None:
-    settings = table.settings
-    limit = merge_bytes_limit(settings, used, node.slots)
-    if limit == 0:
-        return None
-    claimed = settings.text("merge_upload_policy") == "volatile" and volatile_allowed(table.state.schema)
+def _direct(table: TableView, used: int, limit: int, candidates: Candidates) -> Merge | None:
+    sources = candidates.best(candidates.busy | candidates.volatile, used, limit)
+    return None if sources is None else Merge(table.table_id, sources)
 
-    if claimed and node.disk and node.uploads:
-        cap = settings.integer("max_bytes_to_merge_volatile")
-        unusable = candidates.busy | candidates.absent
+
+def _claimed(
+    node: NodeView, table: TableView, used: int, limit: int, spending: Spending, room: DiskRoom
+) -> Propose | None:
+    """The next volatile part: for an upload that is due, on the disk, of settled parts, or one that a user forces."""
+    candidates, cap = spending.candidates, spending.rules.disk
+    sources, past_target = spending.next_finish(), False
+    if sources is None and node.disk and node.uploads:
+        unusable = candidates.busy | candidates.absent | spending.finishing
         sources = _for_disk(
             lambda bytes_max: candidates.best(unusable, used, bytes_max, disk=cap), min(cap, limit), room
         )
         if sources == ():
             return None  # there will be room once caches are deleted
-        if sources is None:
-            base = settings.number("merge_selector_direct_base")
-            sources = candidates.best(candidates.busy | candidates.volatile, used, limit, base)
-            if sources is None or fits_disk(cap, [part.manifest.bytes_on_disk for part in sources]):
-                return None
-    else:
-        sources = candidates.best(candidates.busy | candidates.volatile, used, limit)
-        if sources is None:
-            return None
-    if not claimed:
-        return Merge(table.table_id, sources)
-    return Propose(table.table_id, sources[0].info.partition_id, tuple(part.manifest.id for part in sources))
+    stored = candidates.busy | candidates.volatile
+    if sources is None and not spending.rules.target:
+        sources = candidates.best(stored, used, limit)
+    elif sources is None:
+        sources, past_target = spending.next_settled(limit) or (None, False)
+        if sources is None and table.settings.integer("min_age_to_force_merge_seconds"):
+            sources = candidates.best(stored, used, limit, base=inf)
+    if sources is None:
+        return None
+    ids = tuple(part.manifest.id for part in sources)
+    return Propose(table.table_id, sources[0].info.partition_id, ids, past_target)
 
 
 def _for_disk(

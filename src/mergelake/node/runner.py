@@ -234,6 +234,7 @@ class Node:
                 abandon=self.abandon.is_set,
                 listening=self._listening,
                 run_mutations=self._run_mutations,
+                merges_on_disk={"merge", "upload"} <= set(self._roles),
             )
         return self._workers[handle.directory]
 

@@ -28,6 +28,8 @@ class NodeStatus:
     bytes_merged: int = 0
     merges_past_disk: int = 0
     """Volatile parts written straight to the store because the node's disk had no room."""
+    merges_past_target: int = 0
+    """Merges and uploads that pass `write_amplification_target`, because a partition has too many parts."""
     volatile_proposed: int = 0
     volatile_adopted: int = 0
     volatile_cancelled: int = 0

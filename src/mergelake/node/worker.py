@@ -85,8 +85,10 @@ class TableWorker:
         abandon: Callable[[], bool] = lambda: False,
         listening: Listening | None = None,
         run_mutations: MutationRunner | None = None,
+        merges_on_disk: bool = False,
     ) -> None:
-        """`disk` and `build` are for volatile parts; `abandon` tells long work whether to stop; `listening` takes
+        """`disk` and `build` are for volatile parts, and `merges_on_disk` says that the node begins some: its lease
+        tells the others. `abandon` tells long work whether to stop; `listening` takes
         commits of others.
         """
         self.handle = handle
@@ -98,6 +100,7 @@ class TableWorker:
         self._build_bytes = build
         self._abandon = abandon
         self._disk = disk
+        self._merges_on_disk = merges_on_disk and disk is not None
         self._lock = threading.Lock()
         self._local: dict[str, LocalPart] = disk.load() if disk else {}
         self._merging: dict[frozenset[str], tuple[int, str]] = {}
@@ -250,6 +253,8 @@ class TableWorker:
             case Build():
                 self._build(action)
             case Upload(_, volatile_id):
+                if action.past_target:
+                    self._past_target()
                 self._upload(volatile_id)
             case PublishVolatile(_, volatile_id):
                 self._publish(volatile_id)
@@ -314,6 +319,20 @@ class TableWorker:
         volatile_id = handle.ids.new_id()
         self._commit_alive([AddVolatile(volatile_id, action.partition_id, action.source_ids, recipe, self._node)])
         self.status.add(volatile_proposed=1)
+        if action.past_target:
+            self._past_target()
+
+    def _past_target(self) -> None:
+        state, directory = self.handle.log.state, self.handle.directory
+        if not self.status.merges_past_target:
+            _logger.warning(
+                "merges of %s write more than write_amplification_target allows (%.2f bytes for each inserted so far): "
+                "a partition of %d parts would slow inserts down",
+                directory,
+                state.written.amplification,
+                state.partitions.most,
+            )
+        self.status.add(merges_past_target=1)
 
     def _build(self, action: Build) -> None:
         state = self.handle.log.state
@@ -465,7 +484,8 @@ class TableWorker:
                 reading = [*merging, *self._building.values(), *self._uploading.values()]
             oldest = min(reading, default=state.version)
             version = oldest if state.keeps(oldest) else state.version
-            return [*ops, RenewLease(self._node, version, now_ms + whole_ms, *listens)]
+            disk = self._merges_on_disk and not self._abandon()
+            return [*ops, RenewLease(self._node, version, now_ms + whole_ms, *listens, disk)]
 
         self.handle.log.commit(build)
         if self._listens() is not None:

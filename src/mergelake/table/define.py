@@ -172,8 +172,14 @@ def _split_engine(text: str) -> tuple[str, tuple[str, ...]]:
 
 def _check_policy(settings: TableSettings) -> None:
     policy = settings.text("merge_upload_policy")
-    if policy not in ("direct", "volatile"):
-        raise error("BAD_ARGUMENTS", f"merge_upload_policy cannot be '{policy}'", "It is 'direct' or 'volatile'")
+    if policy not in ("auto", "direct", "volatile"):
+        raise error(
+            "BAD_ARGUMENTS", f"merge_upload_policy cannot be '{policy}'", "It is 'auto', 'direct' or 'volatile'"
+        )
+    target = settings.number("write_amplification_target")
+    if target != 0 and not target >= 1:
+        message = f"write_amplification_target cannot be {target}: the insert itself writes each byte once"
+        raise error("BAD_ARGUMENTS", message, "It is at least 1, or 0 for no target")
     if settings.text("storage_policy") != "default":
         raise error("UNKNOWN_POLICY", f"Unknown storage policy '{settings.text('storage_policy')}'", "Use 'default'")
 

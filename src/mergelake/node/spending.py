@@ -1,0 +1,116 @@
+"""What the write amplification budget of one table buys in one tick: uploads, and merges before or without them.
+
+`merge.budget` has the rules; this module applies them to what a node sees: which elements are in use, which bytes are
+here, and what is being written already, on this node and on others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import inf
+
+from mergelake.log.state import ActivePart, VolatilePart
+from mergelake.log.volatile import leaves, outermost
+from mergelake.merge.budget import BudgetRules, Outlines, best_window, finish
+from mergelake.merge.volatile import LocalPart, settled
+from mergelake.node.actions import NodeView, TableView
+from mergelake.node.candidates import Candidates, Memory
+from mergelake.table.mutations import open_mutations
+
+
+class Spending:
+    """The budget of one table in one tick."""
+
+    def __init__(self, node: NodeView, table: TableView, candidates: Candidates, memory: Memory) -> None:
+        self._table, self.candidates = table, candidates
+        self._mutations = tuple(m.version for m in open_mutations(table.state))
+        self.rules = BudgetRules.of(table.settings)
+        self.outlines: Outlines = memory.outlines(self.rules, table.state.partitions, node.now_ms)
+        self._under_way = sum(_bytes_under_way(table, self.rules))
+        self._uploads_left = self.rules.uploads_left(table.state.written, self._under_way)
+        self.uploads: dict[str, bool] = {}
+        """Ids of volatile parts that are due, the best ones first -> whether that passes the target."""
+        self._merges: list[tuple[ActivePart, ...]] = []
+        self.finishing: set[str] = set()
+        """Ids of the elements of due partitions: nothing else is begun with them."""
+        if self.rules.target:
+            self._finish(node)
+
+    def next_finish(self) -> tuple[ActivePart, ...] | None:
+        """A merge of fresh parts that are due for one upload; None if there is none left."""
+        while self._merges:
+            merge = self._merges.pop(0)
+            if not any(part.manifest.id in self.candidates.busy for part in merge):
+                return merge
+        return None
+
+    def next_settled(self, limit: int) -> tuple[tuple[ActivePart, ...], bool] | None:
+        """The best merge of settled parts of up to `limit` bytes that can be had, and whether it passes the target."""
+        written = self._table.state.written
+        left = self.rules.merges_left(written, self._under_way, self.outlines.fresh_bytes)
+        for name in self.outlines.by_worth():
+            known = self.outlines[name]
+            if known.least_bytes > (inf if known.pressed else left):
+                continue
+            elements = self.candidates.elements(name)
+            busy = self.candidates.busy | self.candidates.volatile
+            if not known.rested:
+                busy = busy | {part.manifest.id for part in elements if not settled(part, self.rules.disk)}
+            window = best_window(
+                elements,
+                self.rules,
+                busy=busy,
+                mutations=self._mutations,
+                bytes_max=min(limit, inf if known.pressed else left),
+                rested=known.rested,
+                pressed=known.pressed,
+            )
+            if window is not None:
+                self._under_way += window.bytes
+                return window.parts, window.bytes > left
+        return None
+
+    def _finish(self, node: NodeView) -> None:
+        outlines, candidates = self.outlines, self.candidates
+        left, leaving = self._uploads_left, self._table.uploading | self._table.uploaded
+        for name in sorted(outlines.due, key=lambda name: (-outlines[name].worth, name)):
+            known = outlines[name]
+            if known.fresh_bytes > left and not known.pressed:
+                continue
+            parts = self._table.state.partitions.get(name, ())
+            live = outermost(self._table.state.volatile.get(name, ()))
+            sent = [leaf for part in live if part.id in leaving for leaf in leaves(parts, part.info)]
+            if not known.is_due(self.rules, len(sent), sum(leaf.manifest.bytes_on_disk for leaf in sent)):
+                continue
+            elements = candidates.elements(name)
+            foreign = {part.id for part in live if part.owner != node.name}
+            asked = finish(
+                elements,
+                self.rules,
+                barriers=foreign | leaving,
+                busy=candidates.busy | candidates.absent,
+                leaf_count=lambda part, parts=parts: len(leaves(parts, part.info)),  # type: ignore[misc]
+                mutations=self._mutations,
+            )
+            self.finishing.update(part.manifest.id for part in elements)
+            self.uploads.update(dict.fromkeys(asked.uploads, known.fresh_bytes > left))
+            self._merges += asked.merges
+            left -= known.fresh_bytes
+
+
+def _bytes_under_way(table: TableView, rules: BudgetRules) -> Iterator[int]:
+    """Bytes that uploads and merges of settled parts are about to write to the store: of all nodes, as far as known."""
+    sent = table.uploading | table.uploaded
+    for name, live in table.state.volatile.items():
+        parts = table.state.partitions.get(name, ())
+        for part in outermost(live):
+            if part.id in sent:
+                yield _size(part, table.local)
+            else:
+                below = leaves(parts, part.info)
+                if any(settled(leaf, rules.disk) for leaf in below):
+                    yield sum(leaf.manifest.bytes_on_disk for leaf in below)
+
+
+def _size(part: VolatilePart, local: Mapping[str, LocalPart]) -> int:
+    return local[part.id].manifest.bytes_on_disk if part.id in local else 0
