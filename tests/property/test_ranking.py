@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from mergelake.log.conflict import Reject, step
 from mergelake.log.operations import AddParts, CancelVolatile, DropRange, Entry, KillMutation, Mutation, Publish
 from mergelake.merge.select import MergeSlots, merge_bytes_limit, select_merges, select_rested_partition
-from mergelake.merge.volatile import fits_disk
+from mergelake.merge.volatile import fits_disk, settled
 from mergelake.node.actions import Merge, NodeView, Propose, TableView
 from mergelake.node.candidates import Candidates, Memory
 from mergelake.node.plan import tick
@@ -28,7 +28,9 @@ SETTINGS = [
     {"merge_upload_policy": "direct"},
     {"merge_selector_base": 1.5},
     {"merge_selector_base": 2},
-    {"max_bytes_to_merge_volatile": 64 * MIB, "merge_selector_direct_base": 6},
+    {"max_bytes_to_merge_volatile": 64 * MIB, "write_amplification_target": 0},
+    {"max_bytes_to_merge_volatile": 64 * MIB, "write_amplification_target": 4, "parts_to_upload_volatile": 20},
+    {"merge_upload_policy": "auto"},
     {"min_age_to_force_merge_seconds": 3600},
     {"min_age_to_force_merge_seconds": 900, "min_age_to_force_merge_on_partition_only": 1},
     {"min_parts_to_merge_at_once": 4, "merge_selector_window_size": 5, "parts_to_throw_insert": 12},
@@ -102,15 +104,26 @@ class History:
 
 
 def plain(
-    candidates: Candidates, view: TableView, node: NodeView, used: int, limit: int, base: float | None, disk: int | None
+    candidates: Candidates,
+    view: TableView,
+    node: NodeView,
+    used: int,
+    limit: int,
+    base: float | None,
+    disk: int | None,
+    claimed: bool,
 ) -> object:
     """The same by looking at everything."""
-    everyone = [part for name in view.state.partitions for part in candidates._members(name)]
+    everyone = [part for name in view.state.partitions for part in candidates.elements(name)]
     busy = candidates.busy | (candidates.volatile if disk is None else candidates.absent)
     if disk is not None:
-        busy |= {p.manifest.id for p in everyone if not fits_disk(disk, [p.manifest.bytes_on_disk])}
-    together = view.settings.text("merge_upload_policy") == "volatile"
-    mutations = [m.version for m in view.state.mutations if together and not (m.killed or m.finished_ms)]
+        fresh_only = view.settings.number("write_amplification_target") > 0
+        busy |= {
+            p.manifest.id
+            for p in everyone
+            if not fits_disk(disk, [p.manifest.bytes_on_disk]) or (fresh_only and settled(p, disk))
+        }
+    mutations = [m.version for m in view.state.mutations if claimed and not (m.killed or m.finished_ms)]
     found = select_merges(
         everyone, view.settings, node.now_ms, bytes_max=[limit], busy=busy, mutations=mutations, base=base
     )
@@ -132,7 +145,8 @@ def test_one_merge_after_another_is_what_a_look_at_everything_chooses(named: dic
             history.move()
         view = history.view()
         node = NodeView("me", history.shared.now_ms, SLOTS)
-        candidates = Candidates(node, view, set(), memory)
+        claimed = draw.random() < 0.6
+        candidates = Candidates(node, view, memory, claimed=claimed)
         for used in range(draw.randrange(SLOTS.total)):
             limit = draw.choice([merge_bytes_limit(view.settings, used, SLOTS), draw.choice(SIZES) * 3])
             disk = draw.choice([None, 64 * MIB])
@@ -140,7 +154,7 @@ def test_one_merge_after_another_is_what_a_look_at_everything_chooses(named: dic
             base = draw.choice([None, None, 1.0, 6.0])
             busy = candidates.busy | (candidates.volatile if disk is None else candidates.absent)
             found = candidates.best(busy, used, limit, base, disk)
-            assert found == plain(candidates, view, node, used, limit, base, disk)
+            assert found == plain(candidates, view, node, used, limit, base, disk, claimed)
             if found is not None:
                 candidates.take([part.manifest.id for part in found], found[0].info.partition_id)
 

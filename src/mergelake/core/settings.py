@@ -144,6 +144,7 @@ _TABLE = (
         "Bytes that inserts and merges in the background write to the store, by bytes inserted, where merges are "
         "volatile; 0: no target, each merge is uploaded at once",
     ),
+    Setting("merge_selector_direct_base", 15.0, "Accepted, no effect: `write_amplification_target` decides"),
     Setting(
         "volatile_upload_age_seconds",
         600,

@@ -117,6 +117,10 @@ def are_volatile(node: NodeView, table: TableView) -> bool:
     return chosen and volatile_allowed(table.state.schema)
 
 
+def _announces_disk(node: NodeView, table: TableView) -> bool:
+    return node.merges and node.disk and node.uploads and table.settings.text("merge_upload_policy") == "auto"
+
+
 def _left_to_others(node: NodeView, table: TableView) -> bool:
     """Whether merges are left to another node, which lives and has a disk: this one has none."""
     if table.settings.text("merge_upload_policy") != "auto" or (node.disk and node.uploads):
@@ -153,7 +157,7 @@ def _housekeeping(
     listens = None if node.draining else table.listens
     short = lease_left_ms(table.state, node.name, node.now_ms) * 3 <= lease_ms(table.state)
     # The lease tells nodes without a disk to leave the merges to this one.
-    fills = table.table_id in spending and node.merges and spending[table.table_id].outlines.filling > 0
+    fills = _announces_disk(node, table) and table.table_id in spending and spending[table.table_id].outlines.filling
     if ((own or listens or fills) and short) or (listens and listens != _announced(table.state, node.name)):
         yield Renew(table.table_id)
 

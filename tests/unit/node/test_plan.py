@@ -132,7 +132,7 @@ def test_a_merge_that_is_not_the_same_whenever_it_runs_is_never_volatile(schema)
 
 
 def test_a_volatile_part_whose_bytes_are_elsewhere_is_a_barrier():
-    shared = Shared()
+    shared = Shared(write_amplification_target=1.0)  # nothing is uploaded
     shared.insert(11)
     foreign = shared.intend(4, 7, owner="other")
     shared.renew("other")
@@ -156,7 +156,7 @@ def test_a_volatile_part_whose_bytes_are_here_is_merged_like_any_other():
 
 
 def test_a_volatile_merge_keeps_within_its_limit_and_the_free_disk():
-    shared = Shared(max_bytes_to_merge_volatile=30 * MIB)
+    shared = Shared(max_bytes_to_merge_volatile=30 * MIB, write_amplification_target=1.0)
     shared.insert(12, size=4 * MIB)
     (proposal, *_) = only(plan(shared), Propose)
     assert 5 <= len(proposal.source_ids) <= 7
@@ -204,7 +204,7 @@ def test_builds_under_way_count_against_the_room_of_all_tables():
 
 def _with_cache(size: int) -> tuple[Shared, dict]:
     """A table with 12 MiB of published parts in the cache, and a build of 24 MiB that is due."""
-    shared = Shared(max_bytes_to_merge_volatile=30 * MIB)
+    shared = Shared(max_bytes_to_merge_volatile=30 * MIB, write_amplification_target=1.0)
     shared.insert(4)
     first, second = shared.intend(0, 2), shared.intend(1, 3)
     shared.publish(first)
@@ -247,15 +247,15 @@ def test_what_is_being_read_from_the_cache_does_not_make_room():
     assert only(found, Discard) == []
 
 
-def test_above_the_limit_merges_ask_for_a_better_ratio_and_use_what_is_in_the_store():
-    shared = Shared(max_bytes_to_merge_volatile=100 * MIB)
+def test_above_the_limit_merges_wait_for_the_budget_and_use_what_is_in_the_store():
+    shared = Shared(max_bytes_to_merge_volatile=100 * MIB, write_amplification_target=1.5)
     shared.insert(13, size=60 * MIB)
-    assert plan(shared) == []  # enough of equal size for base 5, not yet for 15
-    shared.insert(1, size=60 * MIB)
-    assert [len(proposal.source_ids) for proposal in only(plan(shared), Propose)] == [14]
-    shared.intend(6, 8, owner="other")  # and only of what stands at the top, without a Live part in between
+    # 13 parts of 60 MiB leave half as much to be spent, and a tenth of them is merged at least.
+    (proposal,) = only(plan(shared), Propose)
+    assert len(proposal.source_ids) == 6
+    shared.intend(5, 7, owner="other")  # only what stands at the top, without a Live part in between: it spends 120 MiB
     shared.renew("other")
-    assert plan(shared) == []
+    assert [len(proposal.source_ids) for proposal in only(plan(shared), Propose)] == [4]
 
 
 def test_parts_that_lack_different_mutations_are_not_merged():
@@ -337,7 +337,7 @@ def test_a_volatile_part_that_no_merge_took_is_uploaded_after_a_while():
 
 def test_what_lies_within_another_is_never_uploaded_not_even_while_that_is_built():
     shared = Shared()
-    shared.insert(6)
+    shared.insert(4)
     inner = shared.intend(0, 3)
     outer = shared.intend(0, 2)
     shared.pass_s(10_000)
@@ -345,17 +345,13 @@ def test_what_lies_within_another_is_never_uploaded_not_even_while_that_is_built
     assert [u.id for u in only(plan(shared, local=here(outer)), Upload)] == [outer.id]
 
 
-def test_too_many_stored_parts_make_those_go_first_that_replace_most_per_byte():
-    shared = Shared(parts_to_upload_volatile=10)
-    shared.insert(14)
-    wide = shared.intend(0, 6)
-    small = shared.intend(1, 4)
-    local = {**here(wide, size=60 * MIB), **here(small, size=2 * MIB)}
-    shared.renew("me")
-    # 14 stored: the small one brings them to 12, the wide one to 7.
-    assert [u.id for u in only(plan(shared, local=local), Upload)] == [small.id, wide.id]
-    assert [u.id for u in only(plan(shared, local=local, uploading=frozenset({small.id})), Upload)] == [wide.id]
-    assert not only(plan(shared, local=local, uploading=frozenset({wide.id})), Upload)
+def test_too_many_stored_parts_are_merged_past_the_target():
+    shared = Shared(parts_to_upload_volatile=14, write_amplification_target=1.0)
+    shared.insert(13)
+    part = shared.intend(0, 12)
+    assert not only(plan(shared, local=here(part)), Upload)
+    shared.insert(1)
+    assert only(plan(shared, local=here(part)), Upload) == [Upload("t", part.id, past_target=True)]
 
 
 def test_a_mutation_forces_uploads():

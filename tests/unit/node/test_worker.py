@@ -60,7 +60,7 @@ def test_merges_stay_on_the_disk_and_only_the_last_result_goes_to_the_store(lake
 
 
 def test_a_large_result_is_uploaded_and_larger_merges_are_claimed_and_go_straight_to_the_store():
-    lake = Lake(max_bytes_to_merge_volatile=60_000, merge_selector_direct_base=2)
+    lake = Lake(max_bytes_to_merge_volatile=60_000, write_amplification_target=3)
     node = TinyNode(lake)
     for _ in range(9):
         lake.insert(5, rows=400)
@@ -324,8 +324,8 @@ def test_an_inner_part_that_was_published_meanwhile_costs_no_new_upload(lake):
     hand_over(lake, "other")
     other.rest()
     lake.insert(4)
-    lake.clock.advance_s(IDLE_S)
-    other.step(Upload)
+    (live,) = lake.handle.refresh().volatile["all"]
+    other.worker.perform(Upload("t", live.id))
     node.step(Propose)  # on the bytes that it has
     node.step(Build)
     lake.clock.advance_s(IDLE_S)
@@ -421,7 +421,9 @@ def test_a_user_who_optimizes_does_not_wait_for_what_nodes_meant_to_do(lake):
     assert lake.intact()
 
 
-def test_a_published_part_is_read_from_the_disk_while_it_is_cached_there(lake):
+def test_a_published_part_is_read_from_the_disk_while_it_is_cached_there():
+    lake = Lake(write_amplification_target=0)
+    lake.insert(5)
     node = TinyNode(lake, cache_bytes=1 << 20)
     node.rest()
     lake.clock.advance_s(IDLE_S)
