@@ -64,14 +64,14 @@ class _Process:
         """End it."""
         self._pool.shutdown()
 
-    def takes(self, read: Read) -> Read:
-        return read
-
 
 class AnotherProcess(_Process):
     """mergelake in another process, which writes too; sometimes it forgets what it knows of the log."""
 
     name, share = "another process", 1.0
+
+    def takes(self, read: Read) -> Read:
+        return read
 
     def open(self, table: DrawnTable, ours: Ours, rng: random.Random) -> None:
         self._rng = rng
@@ -115,6 +115,9 @@ class StockClickHouse(_Process):
         self._ours, self._rng = ours, rng
         self.call(_query, "DROP TABLE IF EXISTS t")
         self._fresh = True
+
+    def takes(self, read: Read) -> Read:
+        return replace(read, ordered=False, limit=None)
 
     def read(self, read: Read) -> Rows | int:
         """Publish, and read when the newest parts are attached."""

@@ -213,8 +213,8 @@ class _Play:
 
     def _run_here(self, statement: str, step: Step) -> int:
         """Run a statement in this process or by one of the doors; returns the code of its error."""
-        for door in self._doors:
-            if self._rng.random() < 0.3 and (code := door.run(statement)) is not None:
+        for door in self._rng.sample(self._doors, len(self._doors)):
+            if self._rng.random() < 0.4 and (code := door.run(statement)) is not None:
                 self._tally[f"statements by {door.name}"] += 1
                 self._script.append(f"-- by {door.name}:")
                 self._ours.handle.refresh()
