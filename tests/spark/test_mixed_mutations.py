@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.chdb, pytest.mark.spark]
 
 SEED = os.environ.get("MERGELAKE_SEED", "1")
 SEQUENCES = int(os.environ.get("MERGELAKE_MUTATION_SEQUENCES", rounds(2, 30)))
-STATEMENTS = (10, 40) if SEQUENCES > 10 else (6, 10)
+STATEMENTS = (10, 40) if SEQUENCES > 10 else (6, 8)
 
 
 @pytest.fixture(scope="module")

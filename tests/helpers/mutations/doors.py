@@ -108,11 +108,12 @@ def _run(statement: str) -> int:
 class StockClickHouse(_Process):
     """A ClickHouse that knows nothing of mergelake, and attaches the table when it is published, or has attached it."""
 
-    name, share = "ClickHouse", 0.6
+    name, share = "ClickHouse", 0.5
     _attached = 0
 
     def open(self, table: DrawnTable, ours: Ours, rng: random.Random) -> None:
         self._ours, self._rng = ours, rng
+        self.share = rng.choice((0.1, 0.3, 0.8))  # publishing applies what is pending
         self.call(_query, "DROP TABLE IF EXISTS t")
         self._fresh = True
 
@@ -163,17 +164,19 @@ def _query(query: str) -> Rows | int:
 
 
 class Spark:
-    """Spark: the source, frames of scans, SELECT by tasks; rows are appended, and OPTIMIZE is run, by tasks."""
+    """Spark: the source, frames of scans, SELECT by tasks; rows are appended, parts merged and rewritten by tasks."""
 
     name, share = "Spark", 0.5
+    ours: Ours
+    """Its tasks run statements, merge parts and rewrite them."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
 
     def open(self, table: DrawnTable, ours: Ours, rng: random.Random) -> None:
         self._table, self._rng = table, rng
-        self._ours = Ours(table, ours.store, spark=self._session, exists=True)
-        self._taken = {name for name, kind in self._ours.kinds.items() if _has_spark_type(kind)}
+        self.ours = Ours(table, ours.store, spark=self._session, exists=True)
+        self._taken = {name for name, kind in self.ours.kinds.items() if _has_spark_type(kind)}
 
     def takes(self, read: Read) -> Read:
         if read.by == "sql":
@@ -184,16 +187,16 @@ class Spark:
     def read(self, read: Read) -> Rows | int:
         try:
             if read.by == "sql":
-                return self._ours.read(read, settings=" SETTINGS executor = 'spark'")
+                return self.ours.read(read, settings=" SETTINGS executor = 'spark'")
             rows = self._frame(read).toArrow()
         except Exception as problem:  # Spark has many classes for them
             return code_of(problem)
-        types = {name: parse_type(self._ours.kinds[name]) for name in read.columns}
+        types = {name: parse_type(self.ours.kinds[name]) for name in read.columns}
         arrays = [to_storage(rows.column(name), kind, name) for name, kind in types.items()]
-        return texts_of(pa.table(arrays, names=list(types)), self._ours.kinds)
+        return texts_of(pa.table(arrays, names=list(types)), self.ours.kinds)
 
     def _frame(self, read: Read) -> Any:
-        table = self._ours.table
+        table = self.ours.table
         if self._rng.random() < 0.5:
             return table.scan(
                 list(read.columns), read.where or None, prewhere=read.prewhere or None, final=read.final,
@@ -208,14 +211,14 @@ class Spark:
 
     def run(self, statement: str) -> int | None:
         if statement.startswith("OPTIMIZE"):
-            return self._ours.run(statement)
+            return self.ours.run(statement)
         insert = re.match(r"INSERT INTO t \((.*?)\) ", statement)
         names = insert[1].split(", ") if insert else []
         return self._append(statement, names) if names and self._taken.issuperset(names) else None
 
     def _append(self, statement: str, names: list[str]) -> int:
         """Insert into a table of the same definition, and append its rows by one task."""
-        ours = self._ours
+        ours = self.ours
         ours.connections[0].sql(self._table.our_create.replace("TABLE t", "TABLE s", 1))
         code = ours.run(statement.replace("INTO t", "INTO s", 1))
         if not code:

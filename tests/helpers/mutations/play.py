@@ -18,7 +18,7 @@ from typing import Any
 
 from mergelake.core.errors import MergelakeError
 from mergelake.store.protocol import Store
-from tests.helpers.mutations.doors import Door, all_doors, local_spark
+from tests.helpers.mutations.doors import Door, Spark, all_doors, local_spark
 from tests.helpers.mutations.events import happen
 from tests.helpers.mutations.sequences import PARTITION, Read, Sequence, Step, draw_sequence
 from tests.helpers.mutations.sides import Failed, Ours, Rows, Theirs, describe, in_small_pieces, keys_of
@@ -119,6 +119,7 @@ class _Play:
         self._sequence, self._tally = sequence, tally.counts
         self._seed, self._schedule = seed, random.Random(seed)
         self._doors, self._rng = doors, random.Random()
+        self._workers = [ours, *(door.ours for door in doors if isinstance(door, Spark))]
         self._script = [f"-- ours: {sequence.table.our_create}", sequence.table.their_create]
         self._everything = Read(tuple(column.name for column in sequence.table.columns))
         self._remembered: list[tuple[int, Read, Rows]] = []
@@ -196,8 +197,10 @@ class _Play:
         self._tally["statements"] += 1
         self._tally[f"statements {statement.split(' t')[0]}"] += 1
         keeps_all = not self._sequence.table.replaces
-        for event in happen(self._ours, self._schedule, self._rewrites, keeps_all=keeps_all):
-            self._script.append(f"-- {event}")
+        worker = self._rng.choice(self._workers)
+        worker.handle.refresh()
+        for event in happen(worker, self._schedule, self._rewrites, keeps_all=keeps_all):
+            self._script.append(f"-- {event}{'' if worker is self._ours else ' by Spark'}")
         found = self._run_here(statement, step)
         if found in NOT_IMPLEMENTED:
             self._tally["not implemented"] += 1
