@@ -36,6 +36,8 @@ class Door(Protocol):
     name: str
     share: float
     """Of the statements after which it is asked."""
+    old_versions: bool
+    """Whether it reads them."""
 
     def open(self, table: DrawnTable, ours: Ours, rng: random.Random) -> None:
         """Turn to the table `t` of `ours`."""
@@ -43,7 +45,7 @@ class Door(Protocol):
     def takes(self, read: Read) -> Read:
         """What it can read of this."""
 
-    def read(self, read: Read) -> Rows | int:
+    def read(self, read: Read, version: int | None = None) -> Rows | int:
         """The rows, or the code of the error."""
 
     def run(self, statement: str) -> int | None:
@@ -68,7 +70,7 @@ class _Process:
 class AnotherProcess(_Process):
     """mergelake in another process, which writes too; sometimes it forgets what it knows of the log."""
 
-    name, share = "another process", 1.0
+    name, share, old_versions = "another process", 1.0, True
 
     def takes(self, read: Read) -> Read:
         return read
@@ -77,8 +79,8 @@ class AnotherProcess(_Process):
         self._rng = rng
         self.call(_open, table, ours.store.url)
 
-    def read(self, read: Read) -> Rows | int:
-        found: Rows | int = self.call(_read, read, self._rng.random())
+    def read(self, read: Read, version: int | None = None) -> Rows | int:
+        found: Rows | int = self.call(_read, read, version, self._rng.random())
         return found
 
     def run(self, statement: str) -> int | None:
@@ -94,11 +96,11 @@ def _open(table: DrawnTable, url: str) -> None:
     _ours = Ours(table, open_store(url), exists=True)
 
 
-def _read(read: Read, chance: float) -> Rows | int:
+def _read(read: Read, version: int | None, chance: float) -> Rows | int:
     if chance < 0.2:
         _ours.reopen()
     with in_small_pieces(random.Random(chance)):
-        return _ours.read(read)
+        return _ours.read(read, version)
 
 
 def _run(statement: str) -> int:
@@ -108,7 +110,7 @@ def _run(statement: str) -> int:
 class StockClickHouse(_Process):
     """A ClickHouse that knows nothing of mergelake, and attaches the table when it is published, or has attached it."""
 
-    name, share = "ClickHouse", 0.5
+    name, share, old_versions = "ClickHouse", 0.5, False
     _attached = 0
 
     def open(self, table: DrawnTable, ours: Ours, rng: random.Random) -> None:
@@ -120,7 +122,7 @@ class StockClickHouse(_Process):
     def takes(self, read: Read) -> Read:
         return replace(read, ordered=False, limit=None)
 
-    def read(self, read: Read) -> Rows | int:
+    def read(self, read: Read, version: int | None = None) -> Rows | int:
         """Publish, and read when the newest parts are attached."""
         if self._fresh or self._rng.random() < 0.6:
             self.call(_query, "DROP TABLE IF EXISTS t")
@@ -166,7 +168,7 @@ def _query(query: str) -> Rows | int:
 class Spark:
     """Spark: the source, frames of scans, SELECT by tasks; rows are appended, parts merged and rewritten by tasks."""
 
-    name, share = "Spark", 0.5
+    name, share, old_versions = "Spark", 0.5, True
     ours: Ours
     """Its tasks run statements, merge parts and rewrite them."""
 
@@ -184,28 +186,30 @@ class Spark:
         columns = tuple(name for name in read.columns if name in self._taken)
         return replace(read, columns=columns, by="scan" if columns else "sql", ordered=False)
 
-    def read(self, read: Read) -> Rows | int:
+    def read(self, read: Read, version: int | None = None) -> Rows | int:
         try:
             if read.by == "sql":
-                return self.ours.read(read, settings=" SETTINGS executor = 'spark'")
-            rows = self._frame(read).toArrow()
+                return self.ours.read(read, version, settings=" SETTINGS executor = 'spark'")
+            rows = self._frame(read, version).toArrow()
         except Exception as problem:  # Spark has many classes for them
             return code_of(problem)
         types = {name: parse_type(self.ours.kinds[name]) for name in read.columns}
         arrays = [to_storage(rows.column(name), kind, name) for name, kind in types.items()]
         return texts_of(pa.table(arrays, names=list(types)), self.ours.kinds)
 
-    def _frame(self, read: Read) -> Any:
+    def _frame(self, read: Read, version: int | None) -> Any:
         table = self.ours.table
         if self._rng.random() < 0.5:
             return table.scan(
                 list(read.columns), read.where or None, prewhere=read.prewhere or None, final=read.final,
-                limit=read.limit,
+                limit=read.limit, version=version,
             ).spark(tasks=self._rng.choice((None, 1, 3)))  # fmt: skip
         where = " AND ".join(f"({text})" for text in (read.prewhere, read.where) if text)
         options = {"columns": ",".join(read.columns), **({"where": where} if where else {})}
         if read.final:
             options["final"] = "true"
+        if version is not None:
+            options["version"] = str(version)
         frame = self._session.read.format("mergelake").options(**options).load(table.path)
         return frame if read.limit is None else frame.limit(read.limit)
 

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence as Many
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -180,8 +180,17 @@ class _Play:
                 ours.table.apply_mutations()
         return rows
 
-    def _expect(self, read: Read, rows: Rows, what: str, *, version: int | None = None, table: str = "t") -> None:
-        found = self._ours.read(read, version, table)
+    def _expect(
+        self,
+        read: Read,
+        rows: Rows,
+        what: str,
+        *,
+        version: int | None = None,
+        table: str = "t",
+        door: Door | None = None,
+    ) -> None:
+        found = door.read(read, version) if door else self._ours.read(read, version, table)
         if isinstance(found, int) or sorted(found) != rows:
             told = [describe(found)] if isinstance(found, int) else _difference(rows, found)
             raise self._differs(what, str(read), *told)
@@ -274,6 +283,10 @@ class _Play:
             version, read, rows = self._schedule.choice(self._remembered)
             self._tally["reads of older versions"] += 1
             self._expect(read, rows, f"version {version} differs", version=version)
+            for door in self._doors:
+                if door.old_versions and door.takes(read) == read:
+                    self._tally[f"reads of older versions by {door.name}"] += 1
+                    self._expect(read, rows, f"version {version} by {door.name} differs", version=version, door=door)
 
     def _differs(self, what: str, *details: str) -> Differs:
         return Differs("\n".join([f"{what}:", *details, "script:", *(f"{line};" for line in self._script)]))
@@ -314,7 +327,8 @@ def main(arguments: Many[str]) -> None:
     seed, first, end, mixed = arguments[0], int(arguments[1]), int(arguments[2]), arguments[3:] == ["mixed"]
     session, tally, failures, began = oracle(), Tally(), 0, time.monotonic()
     Theirs.prepare(session)
-    with all_doors(local_spark()) if mixed else nullcontext([]) as doors:
+    with ExitStack() as stack:
+        doors = stack.enter_context(all_doors(local_spark())) if mixed else []
         for number in range(first, end):
             try:
                 sequence = draw_sequence(f"{seed}/{number}", statements=(10, 40 if mixed else 60))
