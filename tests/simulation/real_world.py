@@ -73,7 +73,7 @@ class RealWorld(World):
         self.leaps, self.sleepy = draw.choice([0.0, 0.02]), draw.choice([0.0, 0.01])
         self._create(
             {
-                "merge_upload_policy": draw.choice(["direct", "volatile"]),
+                "merge_upload_policy": draw.choice(["direct", "auto"]),
                 "min_bytes_for_wide_part": draw.choice(["0", "10485760"]),
                 "min_rows_for_wide_part": "0",
                 "min_age_to_apply_mutations_seconds": draw.choice(["0", "60"]),
