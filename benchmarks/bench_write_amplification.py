@@ -50,6 +50,7 @@ from mergelake.node.actions import (
     TableView,
     Upload,
 )
+from mergelake.node.candidates import Memory
 from mergelake.node.plan import tick
 
 Arrivals = Callable[[float], Iterator[tuple[float, dict[str, int]]]]
@@ -108,6 +109,7 @@ class Run:
         self.ids = 0
         self.figures = Figures()
         self.state = State()
+        self.memories: dict[str, Memory] = {}
         self.commit(CreateTable(SCHEMA.with_settings(settings)))
         self.local: dict[str, LocalPart] = {}
         self.merging: dict[frozenset[str], str] = {}
@@ -147,7 +149,7 @@ class Run:
                 "t", self.state, self.local, self.merging, frozenset(self.building), frozenset(self.uploading),
                 frozenset(self.uploaded),
             )  # fmt: skip
-            actions = [action for action in tick(node, [view]) if self.start(action)]
+            actions = [action for action in tick(node, [view], self.memories) if self.start(action)]
 
     def start(self, action: Action) -> bool:
         match action:

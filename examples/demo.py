@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 BATCH_ROWS = 20_000
 BULK_ROWS = 100_000
 ROWS_PER_SECOND = 10
-ON_DISK_FIRST = " SETTINGS merge_upload_policy = 'volatile', parts_to_upload_volatile = 24"
-"""Merges are made on the node's disk; once a partition has more than 24 parts in the bucket, results go there."""
 RUNS = 5
 """Each query is asked so often on either side; its fastest time is shown."""
 QUERIES = {
@@ -108,7 +106,7 @@ def main() -> int:
     with console.status("Starting Spark on this machine"):
         spark = session()
         db = ml.connect(str(url), spark=spark)
-        db.sql(CREATE.format(name="logs", partition="toDate(timestamp)") + ON_DISK_FIRST)
+        db.sql(CREATE.format(name="logs", partition="toDate(timestamp)"))
         table = db.table("logs")
         warm_up(spark)
     figures = Figures()

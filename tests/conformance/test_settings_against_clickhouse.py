@@ -21,7 +21,7 @@ OUR_OWN = {
     "max_shared_object_bytes", "merge_max_chunk_bytes", "merge_selector_direct_base", "merge_upload_policy",
     "min_age_to_apply_mutations_seconds", "mutations_to_apply_early", "optimize_on_insert", "part_profile",
     "parts_to_upload_volatile", "retention_max_bytes", "retention_max_ratio", "volatile_lease_seconds",
-    "volatile_upload_age_seconds",
+    "volatile_upload_age_seconds", "write_amplification_target",
 }  # fmt: skip
 """Table settings that are none of ClickHouse's MergeTree settings."""
 

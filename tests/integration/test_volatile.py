@@ -163,8 +163,14 @@ def test_a_node_that_is_killed_leaves_work_that_another_takes_over(tmp_path):
         process.kill()
         process.wait()
     heir = Warehouse(str(tmp_path / "v")).node("b", poll_s=0.02, local=str(tmp_path / "other"))
+
+    def taken_over() -> bool:
+        table.refresh()
+        live = table.handle.log.state.volatile.get("all", ())
+        return heir.status.volatile_adopted > 0 and all(part.owner == "b" for part in live)
+
     with running(heir):
-        wait_for(lambda: heir.status.volatile_adopted > 0)
+        wait_for(taken_over)
     table.refresh()
     assert table.handle.log.state.volatile == {}
     assert numbers(table) == list(range(inserted * ROWS))
