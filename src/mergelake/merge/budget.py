@@ -31,8 +31,8 @@ from mergelake.log.state import ActivePart, WrittenBytes
 from mergelake.merge.select import part_ranges
 from mergelake.merge.volatile import settled
 
-UPLOAD_PARTS_MIN = 10
-"""A partition with fewer fresh parts is due for no other reason than rest or bytes."""
+_UPLOAD_PARTS = 10
+"""Fresh parts of the first uploads of a partition, where the target leaves one upload for each byte."""
 SLACK = 0.02
 """Share of the target by which uploads of fresh parts may pass it: they are written once in any case."""
 LARGE_PARTS_BYTES = GIB
@@ -67,6 +67,11 @@ class BudgetRules:
             settings.integer("parts_to_upload_volatile"),
             settings.integer("max_bytes_to_merge_at_max_space_in_pool"),
         )
+
+    @property
+    def parts_min(self) -> int:
+        """A partition with fewer fresh parts is due for no other reason than rest or bytes."""
+        return max(3, ceil(_UPLOAD_PARTS / max(1.0, self.target - 1)))
 
     @property
     def share(self) -> float:
@@ -114,7 +119,7 @@ class Outline:
     def is_due(self, rules: BudgetRules, sent: int = 0, sent_bytes: int = 0) -> bool:
         """Whether its fresh parts are to be uploaded, without `sent` of them, which are being uploaded."""
         left, left_bytes = self.fresh - sent, self.fresh_bytes - sent_bytes
-        enough = left >= max(UPLOAD_PARTS_MIN, self.settled) or left_bytes * 2 >= rules.disk
+        enough = left >= max(rules.parts_min, self.settled) or left_bytes * 2 >= rules.disk
         return left >= 2 and (enough or self.pressed or self.rested)
 
     @property

@@ -8,7 +8,15 @@ import pytest
 
 from mergelake.core.names import PartInfo
 from mergelake.core.settings import GIB, MIB
-from mergelake.log.operations import AdoptVolatile, CancelVolatile, DropRange, KillMutation, Mutation
+from mergelake.log.operations import (
+    AdoptVolatile,
+    AlterMetadata,
+    CancelVolatile,
+    DropRange,
+    KillMutation,
+    Mutation,
+    RenewLease,
+)
 from mergelake.log.volatile import element_id
 from mergelake.merge.select import MergeSlots
 from mergelake.node.actions import (
@@ -467,3 +475,36 @@ def test_bytes_that_differ_from_what_was_published_are_dropped_with_an_alarm():
     shared.publish(part, manifest(shared.new_id(), rows=11))
     (action,) = only(plan(shared, {"cache_bytes": MIB * 99}, local=here(part)), Discard)
     assert action.ids == action.different == (part.id,)
+
+
+# -- auto: volatile while a node with a disk lives --------------------------------------------------
+
+
+def test_a_node_with_a_disk_merges_on_it_and_says_so():
+    shared = Shared(schema_with(merge_upload_policy="auto"))
+    shared.insert(6)
+    actions = plan(shared)
+    assert only(actions, Propose)
+    assert only(actions, Renew)
+    shared.renew("me")
+    assert not only(plan(shared), Renew)
+
+
+def test_a_node_without_a_disk_merges_straight_to_the_store_only_while_no_other_has_one():
+    shared = Shared(schema_with(merge_upload_policy="auto"))
+    shared.insert(6)
+    assert only(plan(shared, {"disk": False}), Merge)
+    shared.commit(RenewLease("other", shared.state.version, shared.now_ms + 60_000, disk=True))
+    assert plan(shared, {"disk": False}) == []
+    assert only(plan(shared, {"disk": False}, silent=frozenset({"other"})), Merge)
+    shared.pass_s(61)
+    assert only(plan(shared, {"disk": False}), Merge)
+
+
+def test_a_table_that_becomes_direct_uploads_what_is_volatile():
+    shared = Shared()
+    shared.insert(4)
+    part = shared.intend(0, 3)
+    direct = shared.state.schema.with_settings({"merge_upload_policy": "direct"})
+    shared.commit(AlterMetadata(replace(direct, version=2)))
+    assert [u.id for u in only(plan(shared, local=here(part)), Upload)] == [part.id]
