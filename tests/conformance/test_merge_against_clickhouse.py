@@ -12,7 +12,7 @@ import pytest
 
 from mergelake.core.errors import MergelakeError
 from mergelake.order.keys import table_keys
-from mergelake.order.replacing import final_rows
+from mergelake.order.modes import final_rows
 from mergelake.order.sorting import sort_order
 from mergelake.publish.definition import attach_text
 from mergelake.table.define import define

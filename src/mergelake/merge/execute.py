@@ -1,7 +1,7 @@
 """Builds the result of a merge: vertically, one column after the other, in bounded memory.
 
-1. **Order.** The sorting key's columns (and the version, for Replacing) of all sources are read batch by batch
-   and merged; one byte a row is recorded: the source of the next row, and whether the row stays.
+1. **Order.** The sorting key's columns (and the column by which the engine decides: a version, a sign) of all sources
+   are read batch by batch and merged; one byte a row is recorded: the source of the next row, and whether it stays.
 2. **Primary key.** The columns that the primary key reads are gathered by that order and written, with the index.
 3. **Every other column** is gathered and written, a few at a time in threads. Small ones are read together, so that a
    part of thousands of columns does not take thousands of requests.
@@ -36,8 +36,9 @@ from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.source import SourceReader
 from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.merging import MergeStep, merge_runs
+from mergelake.order.mode import KeepStream, Mode
+from mergelake.order.modes import mode_of
 from mergelake.order.normalized_keys import word_count
-from mergelake.order.replacing import ReplacingMode, replacing_mode
 from mergelake.parts.ahead import open_parts
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.indexing import BoundIndex
@@ -96,7 +97,7 @@ class _Merge:
         self._threads = threads
         self._settings = TableSettings(task.schema.settings)
         self._keys: TableKeys = table_keys(task.schema)
-        self._mode: ReplacingMode | None = replacing_mode(task.schema) if task.kind != "mutation" else None
+        self._mode: Mode | None = mode_of(task.schema) if task.kind != "mutation" else None
         self._sources = [
             SourceReader(disk if s.local else store, task.directory, task.schema, s.manifest, s.lacks)
             for s in task.sources
@@ -120,24 +121,27 @@ class _Merge:
     def record(self) -> RowOrder:
         """The order of the result's rows."""
         names = self._order_columns()
-        version = self._mode.version if self._mode else None
-        version_type = self._task.schema.column(version).type if version else None
-        if not self._keys.sorting and version_type is None:
-            # Without a key and a version the order is that of the parts.
+        decides = self._mode.decides if self._mode else None
+        decides_type = self._task.schema.column(decides).type if decides else None
+        if not self._keys.sorting and decides_type is None:
+            # Without a key and such a column the order is that of the parts.
             steps = _in_turn([source.rows for source in self._sources])
-            return record_order(steps, len(self._sources), collapse=bool(self._mode))
+            return record_order(steps, len(self._sources), self._begin())
         types = [key.type for key in self._keys.sorting]
         # The merger holds a batch of every source as words: a word is 8 bytes, and 16 more where it begins a string.
         row_bytes = (24 * word_count(types) + 8) * len(self._sources)
         words_budget = self._settings.integer("merge_max_chunk_bytes") // row_bytes
         rows = max(1, min(self._batch_rows(names, len(self._sources)), words_budget))
         steps = merge_runs(
-            [self._key_batches(source, names, version, rows) for source in self._sources],
+            [self._key_batches(source, names, decides, rows) for source in self._sources],
             types,
             self._keys.descending,
-            version_type,
+            decides_type,
         )
-        return record_order(steps, len(self._sources), collapse=bool(self._mode))
+        return record_order(steps, len(self._sources), self._begin())
+
+    def _begin(self) -> KeepStream | None:
+        return None if self._mode is None else self._mode.begin(False)
 
     def open_writer(self, order: RowOrder, ids: IdSource, clock: Clock) -> PartWriter:
         """The writer of the result, with granules by ClickHouse's rule for the average row."""
@@ -292,19 +296,19 @@ class _Merge:
         return map(counted, source.read(names, rows, self._window_bytes))  # reading begins now
 
     def _key_batches(
-        self, source: SourceReader, names: Sequence[str], version: str | None, rows: int
+        self, source: SourceReader, names: Sequence[str], decides: str | None, rows: int
     ) -> Iterator[list[pa.Array]]:
         def keys(batch: pa.RecordBatch) -> list[pa.Array]:
             arrays = [key.evaluate(batch) for key in self._keys.sorting]
-            return [*arrays, batch.column(version)] if version is not None else arrays
+            return [*arrays, batch.column(decides)] if decides is not None else arrays
 
         return map(keys, self._batches(source, names, rows))
 
     def _order_columns(self) -> list[str]:
         """The columns that determine the order, and which rows stay."""
         names = [name for key in self._keys.sorting for name in key.columns]
-        if self._mode is not None and self._mode.version is not None:
-            names.append(self._mode.version)
+        if self._mode is not None and self._mode.decides is not None:
+            names.append(self._mode.decides)
         return list(dict.fromkeys(names))
 
     def _batch_rows(self, names: Sequence[str], batches: int) -> int:

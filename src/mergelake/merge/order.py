@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mergelake.jit.intrinsics import kernel
 from mergelake.order.merging import MergeStep
-from mergelake.order.replacing import WinnerStream
+from mergelake.order.mode import KeepStream
 
 _MEMORY_BYTES = 64 << 20
 Entry = np.dtype[np.uint8] | np.dtype[np.uint16]
@@ -59,14 +59,13 @@ class RowOrder:
         return counts
 
 
-def record_order(steps: Iterable[MergeStep], sources: int, *, collapse: bool) -> RowOrder:
-    """Record the order of `steps` over `sources` sorted runs; with `collapse` only winners stay."""
+def record_order(steps: Iterable[MergeStep], sources: int, stream: KeepStream | None = None) -> RowOrder:
+    """Record the order of `steps` over `sources` sorted runs; `stream` decides which rows stay, None: all."""
     narrow = sources <= 127
     dtype: Entry = np.dtype(np.uint8) if narrow else np.dtype(np.uint16)
     dropped = 128 if narrow else 32768
     log = _ByteLog()
     rows = 0
-    stream = WinnerStream()
     waiting: deque[NDArray[np.uint16]] = deque()
 
     def settle(keeps: list[NDArray[np.bool_]]) -> None:
@@ -78,13 +77,14 @@ def record_order(steps: Iterable[MergeStep], sources: int, *, collapse: bool) ->
     for step in steps:
         if not len(step.runs):
             continue
-        if collapse:
+        if stream is not None:
             waiting.append(step.runs)
             settle(stream.push(step.repeats, step.ranks))
         else:
             rows += len(step.runs)
             log.append(step.runs.astype(dtype))
-    settle(stream.finish())
+    if stream is not None:
+        settle(stream.finish())
     return RowOrder(log.view(dtype), dropped, rows)
 
 

@@ -17,7 +17,8 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.log.state import ActivePart, State, VolatilePart
 from mergelake.log.volatile import inside, lacking, leaves, outermost, pending
-from mergelake.merge.plan import ENGINES, MergeSource, MergeTask
+from mergelake.merge.plan import MergeSource, MergeTask
+from mergelake.order.modes import ENGINES
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 from mergelake.core.arrow import storage_type
 from mergelake.core.types import DataType, is_nullable
 from mergelake.expr.bound import BoundNode, columns_of
+from mergelake.order.modes import final_rows, mode_of
 from mergelake.order.normalized_keys import normalized_keys, same_as_previous
-from mergelake.order.replacing import final_rows, replacing_mode
 from mergelake.order.sorting import sort_order
 from mergelake.parts.ahead import open_parts
 from mergelake.parts.flight import CoreSlots, Limits
@@ -78,9 +78,9 @@ class _Layers:
         self._sorting: tuple[BoundNode, ...] = scan_keys(schema, whole=True).primary.nodes
         self._descending = schema.order_desc or (False,) * len(self._sorting)
         self._primary = scan_keys(schema).primary
-        mode = replacing_mode(schema) if plan.request.final else None
+        mode = mode_of(schema) if plan.request.final else None
         self._collapses = mode is not None
-        self._judged = tuple(name for name in (mode.version, mode.is_deleted) if name is not None) if mode else ()
+        self._judged = mode.judged if mode else ()
         self._key_columns = tuple(dict.fromkeys(name for node in self._sorting for name in columns_of(node)))
         first, rest = bound_conjuncts(plan.request, schema)
         early, late = split_by_key((*first, *rest), self._sorting)

@@ -20,24 +20,22 @@ from mergelake.format.codec import parse_default_codec
 from mergelake.format.codec_types import check_codec
 from mergelake.format.profile import PROFILES
 from mergelake.format.state_programs import state_program
+from mergelake.order.collapsing import with_version
 from mergelake.order.keys import KeyColumn, bind_key, bind_partition_key, key_tree
-from mergelake.order.replacing import replacing_mode
+from mergelake.order.modes import ENGINES, mode_of
 from mergelake.table.blocks import check_defaults
 from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated
 
-ENGINES = ("MergeTree", "ReplacingMergeTree")
-"""Engines that can be created."""
-
 _OTHER_ENGINES = """
 AggregatingMergeTree Alias ArrowStream AzureBlobStorage AzureQueue BigQuery Buffer COSN CoalescingMergeTree
-CollapsingMergeTree DeltaLake DeltaLakeAzure DeltaLakeLocal DeltaLakeS3 Dictionary Distributed EmbeddedRocksDB
+DeltaLake DeltaLakeAzure DeltaLakeLocal DeltaLakeS3 Dictionary Distributed EmbeddedRocksDB
 Executable ExecutablePool File FileLog FuzzJSON FuzzQuery GCS GenerateRandom GraphiteMergeTree HDFS Hudi Iceberg
 IcebergAzure IcebergHDFS IcebergLocal IcebergS3 JDBC Join Kafka KeeperMap Log Loop MaterializedPostgreSQL
 MaterializedView Memory Merge MongoDB MySQL Null ODBC OSS Paimon PaimonAzure PaimonHDFS PaimonLocal PaimonS3
 PostgreSQL QueryRunner Redis Remote RemoteSecure ReplicatedAggregatingMergeTree ReplicatedCoalescingMergeTree
 ReplicatedCollapsingMergeTree ReplicatedGraphiteMergeTree ReplicatedMergeTree ReplicatedReplacingMergeTree
 ReplicatedSummingMergeTree ReplicatedVersionedCollapsingMergeTree S3 S3Queue SQLite Set StripeLog
-SummingMergeTree TimeSeries TinyLog URL VersionedCollapsingMergeTree View YTsaurus
+SummingMergeTree TimeSeries TinyLog URL View YTsaurus
 """
 """Engines of ClickHouse that are not supported; any other name is unknown."""
 
@@ -61,7 +59,7 @@ def define(
         The keys: a column, an expression, or a sequence of them. Without `order_by` the primary key is the sorting key;
         without a `primary_key` it is the reverse.
     engine
-        `MergeTree` or `ReplacingMergeTree`, which may have arguments: `ReplacingMergeTree(version)`.
+        An engine, with its arguments: `ReplacingMergeTree(version)`; see `docs/merging.md`.
     settings
         Settings of the table, see `docs/settings-list.md`.
 
@@ -135,6 +133,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
         columns.append(replace(column, codec=check_codec(column.codec, column.type, default)))
     schema = replace(schema, columns=tuple(columns))
     _check_engine(schema)
+    schema = with_version(schema)
     _check_streams(schema)
     _check_defaults(schema)
     sorting = _check_sorting_key(schema, settings)
@@ -187,7 +186,7 @@ def _check_profile(settings: TableSettings) -> None:
 def _check_engine(schema: TableSchema) -> None:
     name, arguments = schema.engine, schema.engine_args
     if name not in ENGINES:
-        supported = f"Supported are {' and '.join(ENGINES)}"
+        supported = f"Supported are {', '.join(ENGINES)}"
         if name in _OTHER_ENGINES.split():
             raise error("NOT_IMPLEMENTED", f"Table engine {name} is not supported (yet)", supported)
         raise error("UNKNOWN_STORAGE", f"Unknown table engine {name}", supported)
@@ -199,7 +198,7 @@ def _check_engine(schema: TableSchema) -> None:
         )
     if name == "MergeTree" and arguments:
         raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", f"Engine {name} takes no arguments, got {', '.join(arguments)}")
-    replacing_mode(schema)
+    mode_of(schema)
 
 
 def _check_streams(schema: TableSchema) -> None:

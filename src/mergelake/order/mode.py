@@ -1,0 +1,83 @@
+"""What an engine does with rows of equal keys, as a value: `modes.mode_of` gives the mode of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mergelake.core import types as t
+from mergelake.core.errors import error
+from mergelake.core.lexer import quoted_name
+from mergelake.core.schema import Column, TableSchema
+
+Mask = NDArray[np.bool_]
+Words = NDArray[np.uint64]
+
+
+class KeepStream(Protocol):
+    """Judges rows in merge order, block by block: the rows of a key may be spread over many blocks."""
+
+    def push(self, repeats: Mask, words: Words) -> list[Mask]:
+        """Judge a block; returns the blocks that are settled, in order: for each row whether it stays.
+
+        `repeats[i]` says whether row i has the key of the row before it, in this block or an earlier one; `words` are
+        the values of `Mode.decides` as numbers.
+        """
+
+    def finish(self) -> list[Mask]:
+        """The blocks that are left, after the last `push`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """The rule of one engine, with its columns."""
+
+    engine: str
+    begin: Callable[[bool], KeepStream]
+    """A new stream; True for FINAL, False for merges and inserts."""
+    decides: str | None = None
+    """The column whose values decide which rows of a key stay; None: their order does."""
+    tombstone: str | None = None
+    """UInt8 column; a row that FINAL would show is left out if it is 1."""
+    sign: str | None = None
+    """Int8 column of 1 and -1."""
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The columns that FINAL reads besides the sorting key."""
+        return tuple(name for name in (self.decides, self.tombstone) if name is not None)
+
+
+def engine_columns(schema: TableSchema, kinds: Sequence[str]) -> list[Column]:
+    """The columns that the engine's arguments name; `kinds` describes each for errors (`sign`, `version`).
+
+    Raises BAD_ARGUMENTS or NO_SUCH_COLUMN_IN_TABLE.
+    """
+    columns = []
+    for kind, argument in zip(kinds, schema.engine_args, strict=False):
+        text = argument.strip()
+        name = quoted_name(text) or text
+        if text[:1] == "'" or (not schema.has(name) and not text.replace("_", "").replace(".", "").isalnum()):
+            raise error("BAD_ARGUMENTS", f"The {kind} column of {schema.engine} cannot be {text}", "Name a column")
+        column = schema.column(name)
+        if column.default_kind == "ALIAS":
+            message = f"Column {name} of {schema.engine} is an ALIAS column, which is not stored"
+            raise error("NO_SUCH_COLUMN_IN_TABLE", message)
+        columns.append(column)
+    return columns
+
+
+def check_version(column: Column, engine: str, *, wide: bool = False) -> None:
+    """BAD_TYPE_OF_FIELD unless the column can be a version; `wide`: integers of more than 64 bits can, too."""
+    kind = column.type
+    fits = isinstance(kind, (t.Int, t.Float, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Bool))
+    if not fits or (isinstance(kind, t.Int) and kind.bits > 64 and not wide):
+        raise error(
+            "BAD_TYPE_OF_FIELD",
+            f"The version column {column.name} of {engine} cannot have type {kind}",
+            "Use an integer, Date, DateTime or DateTime64",
+        )
