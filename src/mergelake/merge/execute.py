@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.source import SourceReader
 from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.merging import MergeStep, merge_runs
-from mergelake.order.mode import KeepStream, Mode
+from mergelake.order.mode import Mode
 from mergelake.order.modes import mode_of
 from mergelake.order.normalized_keys import word_count
 from mergelake.parts.ahead import open_parts
@@ -126,7 +126,7 @@ class _Merge:
         if not self._keys.sorting and decides_type is None:
             # Without a key and such a column the order is that of the parts.
             steps = _in_turn([source.rows for source in self._sources])
-            return record_order(steps, len(self._sources), self._begin())
+            return self._recorded(steps)
         types = [key.type for key in self._keys.sorting]
         # The merger holds a batch of every source as words: a word is 8 bytes, and 16 more where it begins a string.
         row_bytes = (24 * word_count(types) + 8) * len(self._sources)
@@ -138,10 +138,15 @@ class _Merge:
             self._keys.descending,
             decides_type,
         )
-        return record_order(steps, len(self._sources), self._begin())
+        return self._recorded(steps)
 
-    def _begin(self) -> KeepStream | None:
-        return None if self._mode is None else self._mode.begin(False)
+    def _recorded(self, steps: Iterable[MergeStep]) -> RowOrder:
+        if self._mode is None:
+            return record_order(steps, len(self._sources))
+        parts = None
+        if self._mode.splits:
+            parts = np.array([at if s.info.level else -1 for at, s in enumerate(self._task.sources)], np.int64)
+        return record_order(steps, len(self._sources), self._mode.begin(False), parts)
 
     def open_writer(self, order: RowOrder, ids: IdSource, clock: Clock) -> PartWriter:
         """The writer of the result, with granules by ClickHouse's rule for the average row."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mergelake.jit.intrinsics import kernel
 from mergelake.order.merging import MergeStep
-from mergelake.order.mode import KeepStream
+from mergelake.order.mode import KeepStream, KeySplitter
 
 _MEMORY_BYTES = 64 << 20
 Entry = np.dtype[np.uint8] | np.dtype[np.uint16]
@@ -59,8 +59,17 @@ class RowOrder:
         return counts
 
 
-def record_order(steps: Iterable[MergeStep], sources: int, stream: KeepStream | None = None) -> RowOrder:
-    """Record the order of `steps` over `sources` sorted runs; `stream` decides which rows stay, None: all."""
+def record_order(
+    steps: Iterable[MergeStep],
+    sources: int,
+    stream: KeepStream | None = None,
+    parts: NDArray[np.int64] | None = None,
+) -> RowOrder:
+    """Record the order of `steps` over `sources` sorted runs; `stream` decides which rows stay, None: all.
+
+    `parts` has a number for each source, as a `KeySplitter` needs it; None: keys are not split.
+    """
+    splitter = KeySplitter()
     narrow = sources <= 127
     dtype: Entry = np.dtype(np.uint8) if narrow else np.dtype(np.uint16)
     dropped = 128 if narrow else 32768
@@ -79,7 +88,8 @@ def record_order(steps: Iterable[MergeStep], sources: int, stream: KeepStream | 
             continue
         if stream is not None:
             waiting.append(step.runs)
-            settle(stream.push(step.repeats, step.ranks))
+            repeats = step.repeats if parts is None else splitter.push(step.repeats, parts[step.runs])
+            settle(stream.push(repeats, step.ranks))
         else:
             rows += len(step.runs)
             log.append(step.runs.astype(dtype))

@@ -10,7 +10,7 @@ P = N, the last is 1   the first of -1 and the last of 1; FINAL shows only the l
 =====================  ===============================================
 
 Merging in any grouping gives the same rows where the signs of a key alternate, beginning with 1, in the order of
-inserts; otherwise the rows depend on which parts were merged first, here as in ClickHouse.
+inserts; otherwise the rows depend on which parts were merged first, here as in ClickHouse, and on `KeySplitter`.
 
 **Versioned.** The version is the last column of the sorting key (`with_version`). Of the rows with one key, which have
 one version then, each cancels the nearest one before it that is left and has another sign. FINAL shows all that are
@@ -50,7 +50,7 @@ def collapsing_mode(schema: TableSchema) -> Mode:
     """
     _check_count(schema, ("sign",))
     sign = _sign(schema)
-    return Mode(COLLAPSING, lambda final: CollapseStream(final=final), decides=sign, sign=sign)
+    return Mode(COLLAPSING, lambda final: CollapseStream(final=final), decides=sign, sign=sign, splits=True)
 
 
 def versioned_mode(schema: TableSchema) -> Mode:

@@ -45,11 +45,34 @@ class Mode:
     """UInt8 column; a row that FINAL would show is left out if it is 1."""
     sign: str | None = None
     """Int8 column of 1 and -1."""
+    splits: bool = False
+    """Whether rows are judged after a `KeySplitter`."""
 
     @property
     def judged(self) -> tuple[str, ...]:
         """The columns that FINAL reads besides the sorting key."""
         return tuple(name for name in (self.decides, self.tombstone) if name is not None)
+
+
+class KeySplitter:
+    """Ends a key before a row if the key's first row lies in the same part, of a level above 0.
+
+    ClickHouse assumes that the rows of such a part have different keys. That is wrong for parts of a
+    CollapsingMergeTree, whose results depend on it.
+    """
+
+    def __init__(self) -> None:
+        self._first = -1  # the part of the first row of the open key
+
+    def push(self, repeats: Mask, parts: NDArray[np.int64]) -> Mask:
+        """`repeats` of the next rows; `parts` has a number of each row's part, -1 for parts of level 0."""
+        if not len(repeats):
+            return repeats
+        begins = np.maximum.accumulate(np.where(repeats, -1, np.arange(len(repeats))))
+        first = np.where(begins < 0, self._first, parts[begins])
+        self._first = int(first[-1])
+        split: Mask = repeats & ((parts < 0) | (parts != first))
+        return split
 
 
 def engine_columns(schema: TableSchema, kinds: Sequence[str]) -> list[Column]:

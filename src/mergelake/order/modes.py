@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.order.collapsing import COLLAPSING, VERSIONED, check_signs, collapsing_mode, versioned_mode
 from mergelake.order.keys import Block, TableKeys, table_keys, whole_column
-from mergelake.order.mode import Mask, Mode
+from mergelake.order.mode import KeySplitter, Mask, Mode
 from mergelake.order.normalized_keys import normalized_keys, number_words, numpy_values, same_as_previous
 from mergelake.order.replacing import ENGINE as REPLACING, check_tombstones, replacing_mode
 
@@ -65,34 +66,41 @@ def collapse_block(block: Block, schema: TableSchema, keys: TableKeys | None = N
     if mode.tombstone is not None:
         check_tombstones(whole_column(block, mode.tombstone), mode.tombstone)
     sorting = (keys or table_keys(schema)).sorting
-    keep = _keep(block, schema, mode, [key.values(block) for key in sorting], [key.type for key in sorting])
+    repeats = _repeats(block, [key.values(block) for key in sorting], [key.type for key in sorting])
+    keep = _keep(block, schema, mode, repeats)
     return block if keep.all() else block.filter(pa.array(keep))
 
 
-def final_rows(block: Block, schema: TableSchema, keys: Sequence[pa.Array], key_types: Sequence[t.DataType]) -> Mask:
+def final_rows(
+    block: Block,
+    schema: TableSchema,
+    keys: Sequence[pa.Array],
+    key_types: Sequence[t.DataType],
+    merged: NDArray[np.int64] | None = None,
+) -> Mask:
     """Which rows FINAL shows, of all rows of some keys in merge order (key, part, row).
 
     `keys` are the values of the sorting key's expressions, `block` holds at least the columns `Mode.judged`, all in
-    storage form. Raises ILLEGAL_FINAL for an engine that keeps all rows.
+    storage form; `merged` has for each row a number of its part, -1 for parts of level 0 (None: all are). Raises
+    ILLEGAL_FINAL for an engine that keeps all rows.
     """
     mode = final_mode(schema)
-    keep = _keep(block, schema, mode, keys, key_types, final=True)
+    repeats = _repeats(block, keys, key_types)
+    if mode.splits and merged is not None:
+        repeats = KeySplitter().push(repeats, merged)
+    keep = _keep(block, schema, mode, repeats, final=True)
     if mode.tombstone is not None:
         keep &= numpy_values(whole_column(block, mode.tombstone)) == 0
     return keep
 
 
-def _keep(
-    block: Block,
-    schema: TableSchema,
-    mode: Mode,
-    keys: Sequence[pa.Array],
-    key_types: Sequence[t.DataType],
-    *,
-    final: bool = False,
-) -> Mask:
+def _repeats(block: Block, keys: Sequence[pa.Array], key_types: Sequence[t.DataType]) -> Mask:
+    """For each row whether it has the key of the row before it."""
     # Under ORDER BY tuple() all rows have one key.
-    repeats = same_as_previous(normalized_keys(keys, key_types)) if keys else np.arange(block.num_rows) > 0
+    return same_as_previous(normalized_keys(keys, key_types)) if keys else np.arange(block.num_rows) > 0
+
+
+def _keep(block: Block, schema: TableSchema, mode: Mode, repeats: Mask, *, final: bool = False) -> Mask:
     words = np.zeros(block.num_rows, np.uint64)
     if mode.decides is not None:
         words = number_words(whole_column(block, mode.decides), schema.column(mode.decides).type)

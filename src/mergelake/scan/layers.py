@@ -313,7 +313,9 @@ class _Layers:
             keys = [key.take(places) for key in keys]
             columns = {name: array.take(places) for name, array in columns.items()}
         block = pa.RecordBatch.from_pydict(columns or {"": pa.nulls(total)})
-        staying = final_rows(block, self._plan.schema, keys, types)
+        parts = [at if rows.source.level else -1 for at, rows in enumerate(alive)]
+        merged = np.repeat(np.array(parts, np.int64), counts)
+        staying = final_rows(block, self._plan.schema, keys, types, merged if order is None else merged[order])
         out = np.empty(total, dtype=bool)
         out[slice(None) if order is None else order] = staying
         return np.split(out, np.cumsum(counts)[:-1])

@@ -131,14 +131,17 @@ class _Drawing:
             rows = 3
         self._rows += rows
         if rows <= 5:
-            cells = (f"({', '.join(self._expressions.literal(c.kind) for c in given)})" for _ in range(rows))
+            cells = (f"({', '.join(self._literal(c) for c in given)})" for _ in range(rows))
             return f"INSERT INTO t ({names}) VALUES {', '.join(cells)}"
         values = ", ".join(self._varied(column) for column in given)
         return f"INSERT INTO t ({names}) SELECT {values} FROM numbers({rows})"
 
+    def _literal(self, column: DrawnColumn) -> str:
+        return self._rng.choice(column.values) if column.values else self._expressions.literal(column.kind)
+
     def _varied(self, column: DrawnColumn) -> str:
         """A value that depends on `number`: one of the literals of its type."""
-        literals = LITERALS[column.kind]
+        literals = column.values or LITERALS[column.kind]
         chosen = self._rng.sample(literals, self._rng.randrange(1, len(literals) + 1))
         pool = f"CAST([{', '.join(chosen)}] AS Array({column.kind}))"
         return f"{pool}[1 + cityHash64(number, {self._rng.randrange(1000)}) % {len(chosen)}]"

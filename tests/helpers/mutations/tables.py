@@ -28,6 +28,10 @@ _PARTITIONS = (
     ("Bool", "{x}"),
     *(("LowCardinality(String)", "{x}"), ("String", "length({x})"), ("Int16", "({x} % 2, {x} > 0)")),
 )  # fmt: skip
+_ENGINES = (
+    *("MergeTree", "MergeTree", "Replacing", "Replacing(ver)", "Replacing(ver, gone)"),
+    *("Collapsing(sign)", "Collapsing(sign)", "VersionedCollapsing(sign, ver)", "VersionedCollapsing(sign, ver)"),
+)
 _INDEXES = ("minmax", "set(0)", "set(3)", "bloom_filter", "bloom_filter(0.2)")
 _COMPACT = "min_bytes_for_wide_part = 1000000000, min_rows_for_wide_part = 1000000000"
 _THEIRS = (
@@ -49,6 +53,8 @@ class DrawnColumn:
     default_kind: str = ""
     """DEFAULT, MATERIALIZED, ALIAS or nothing."""
     default: str = ""
+    values: tuple[str, ...] = ()
+    """Literals that an INSERT may give; empty: any of the type."""
 
     @property
     def is_computed(self) -> bool:
@@ -160,7 +166,7 @@ def _partition_key(rng: random.Random, columns: list[DrawnColumn]) -> str:
 
 def _engine(rng: random.Random, columns: list[DrawnColumn]) -> str:
     keyed = any(column.name.startswith("k") for column in columns)
-    engine = rng.choice(("MergeTree", "MergeTree", "Replacing", "Replacing(ver)", "Replacing(ver, gone)"))
+    engine = rng.choice(_ENGINES)
     if engine == "MergeTree" or not keyed:
         return "MergeTree"
     if "ver" in engine:
@@ -169,7 +175,11 @@ def _engine(rng: random.Random, columns: list[DrawnColumn]) -> str:
         )
     if "gone" in engine:
         columns.append(DrawnColumn("gone", "UInt8", fixed=True))
-    return engine.replace("Replacing", "ReplacingMergeTree")
+    if "sign" in engine:
+        signs = rng.choice((("1", "-1"), ("1", "1", "1", "-1")))
+        columns.append(DrawnColumn("sign", "Int8", fixed=True, values=signs))
+    name, bracket, arguments = engine.partition("(")
+    return f"{name}MergeTree{bracket}{arguments}"
 
 
 def _computed(rng: random.Random, columns: Sequence[DrawnColumn]) -> list[DrawnColumn]:
