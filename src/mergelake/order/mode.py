@@ -49,6 +49,11 @@ class Mode:
     """Whether rows are judged after a `KeySplitter`."""
 
     @property
+    def hides(self) -> bool:
+        """Whether keys may have rows of which FINAL shows none."""
+        return self.tombstone is not None or self.sign is not None
+
+    @property
     def judged(self) -> tuple[str, ...]:
         """The columns that FINAL reads besides the sorting key."""
         return tuple(name for name in (self.decides, self.tombstone) if name is not None)

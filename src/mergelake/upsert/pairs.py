@@ -77,7 +77,7 @@ def changes_of(merge: Merge, source: pa.Table, target: pa.Table, ids: IdSource, 
     inserted = np.concatenate([replacing, _unmatched(merge, source, pairs)])
     deleted = np.unique(pairs.source[changed])
     mode = mode_of(merge.schema)
-    if mode is not None and mode.tombstone is not None:  # the row of a tombstone is read by nobody, and hides others
+    if mode is not None and mode.hides:  # rows that FINAL does not show may hide or change those that are added
         deleted = np.union1d(deleted, inserted)
     names = [column.name for column in insertable(merge.schema)]
     tables = [table.select(names) for table in added]
