@@ -65,7 +65,7 @@ def test_a_published_table_answers_final_as_it_does_here(engine: str, oracle: An
             query = f"SELECT * FROM {{}}{final} ORDER BY ALL"
             ours = db.sql(query.format("t")).text("TSV")
             assert str(oracle.query(query.format(f"default.{name}"), "TSV")) == ours
-            assert table.scan(final=bool(final)).to_arrow().num_rows == ours.count("\n")
+            assert sum(1 for _ in table.scan(final=bool(final))) == ours.count("\n")
     finally:
         oracle.query(f"DROP TABLE default.{name}")
 
