@@ -19,6 +19,8 @@ ENGINES = (
     "ReplacingMergeTree(ver)",
     "CollapsingMergeTree(sign)",
     "VersionedCollapsingMergeTree(sign, ver)",
+    "CoalescingMergeTree",
+    "CoalescingMergeTree((n, a))",
 )
 BAD = (
     "CollapsingMergeTree",
@@ -32,6 +34,11 @@ BAD = (
     "VersionedCollapsingMergeTree(sign, s)",
     "VersionedCollapsingMergeTree(sign, sign)",
     "VersionedCollapsingMergeTree(p, ver)",
+    "CoalescingMergeTree(k)",
+    "CoalescingMergeTree(nope)",
+    "CoalescingMergeTree(n, d)",
+    "CoalescingMergeTree('n')",
+    "CoalescingMergeTree((n, n))",
 )
 
 

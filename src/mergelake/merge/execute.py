@@ -30,6 +30,7 @@ from mergelake.core.types import DataType
 from mergelake.format.extremes import merge_extremes
 from mergelake.format.granules import granule_size
 from mergelake.format.partition import Partition
+from mergelake.merge.combine import aligned, combine_column
 from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
@@ -258,7 +259,7 @@ class _Merge:
         read = [list(batches) for batches in begun]
         for at, name in enumerate(names):
             sources = [iter([batch.column(at) for batch in batches]) for batches in read]
-            arrays = gather_column(self._task.schema.column(name).type, sources, order)
+            arrays = self._ordered(name, sources, order)
             self._write_column(writer, name, arrays, alone[name])
 
     def _write_column(
@@ -279,7 +280,7 @@ class _Merge:
     def _write_index(self, writer: PartWriter, order: RowOrder, index: BoundIndex) -> None:
         """Write an index over several columns, which are gathered once more, together."""
         sink, names = writer.index(index), list(index.columns)
-        for arrays in zip(*(self._gather(order, name, names) for name in names), strict=True):
+        for arrays in aligned([self._gather(order, name, names) for name in names]):
             sink.append(pa.RecordBatch.from_arrays(list(arrays), names))
         sink.finish()
 
@@ -289,7 +290,16 @@ class _Merge:
         rows = self._batch_rows(together, self._threads * len(self._sources))
         begun = [self._batches(source, [name], rows) for source in self._sources]
         sources = [(batch.column(0) for batch in batches) for batches in begun]
-        return gather_column(self._task.schema.column(name).type, sources, order, span)
+        return self._ordered(name, sources, order, span)
+
+    def _ordered(
+        self, name: str, sources: Sequence[Iterator[pa.Array]], order: RowOrder, span: int = _BATCH_ROWS_MAX
+    ) -> Iterator[pa.Array]:
+        """The column of the result."""
+        kind, combination = self._task.schema.column(name).type, self._mode.combination if self._mode else None
+        if combination is not None and name in combination.rules:
+            return combine_column(kind, sources, order, combination.rules[name], span)
+        return gather_column(kind, sources, order, span)
 
     def _batches(self, source: SourceReader, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         weight = sum(source.column_bytes(name) for name in names) / max(source.rows, 1)

@@ -8,5 +8,7 @@
 `modes`            what the engine of a table does with rows of equal keys; `mode` is the type of it
 `replacing`        ReplacingMergeTree
 `collapsing`       CollapsingMergeTree and VersionedCollapsingMergeTree
+`coalescing`       CoalescingMergeTree
+`combining`        values of several rows as one, in memory and in pieces
 =================  ============================================================================
 """

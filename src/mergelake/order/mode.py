@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core import types as t
@@ -32,6 +33,18 @@ class KeepStream(Protocol):
         """The blocks that are left, after the last `push`."""
 
 
+Rule = Callable[[pa.Array, NDArray[np.int64]], pa.Array]
+"""(values in storage form, the row at which each group begins, ascending from 0) -> a value for each group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """How an engine makes one row of the rows of a key; columns without a rule take the value of the first row."""
+
+    rules: Mapping[str, Rule]
+    """Column -> its rule."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mode:
     """The rule of one engine, with its columns."""
@@ -47,6 +60,8 @@ class Mode:
     """Int8 column of 1 and -1."""
     splits: bool = False
     """Whether rows are judged after a `KeySplitter`."""
+    combination: Combination | None = None
+    """How the rows of a key become one, which stands in the place of the first; None: rows stay as they are."""
 
     @property
     def hides(self) -> bool:

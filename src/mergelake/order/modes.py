@@ -13,9 +13,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core import types as t
+from mergelake.core.engines import COALESCING
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
+from mergelake.order.coalescing import coalescing_mode
 from mergelake.order.collapsing import COLLAPSING, VERSIONED, check_signs, collapsing_mode, versioned_mode
+from mergelake.order.combining import combine_block
 from mergelake.order.keys import Block, TableKeys, table_keys, whole_column
 from mergelake.order.mode import KeySplitter, Mask, Mode
 from mergelake.order.normalized_keys import normalized_keys, number_words, numpy_values, same_as_previous
@@ -25,6 +28,7 @@ _MODES: Mapping[str, Callable[[TableSchema], Mode]] = {
     REPLACING: replacing_mode,
     COLLAPSING: collapsing_mode,
     VERSIONED: versioned_mode,
+    COALESCING: coalescing_mode,
 }
 ENGINES = ("MergeTree", *_MODES)
 """The engines of tables."""
@@ -67,6 +71,8 @@ def collapse_block(block: Block, schema: TableSchema, keys: TableKeys | None = N
         check_tombstones(whole_column(block, mode.tombstone), mode.tombstone)
     sorting = (keys or table_keys(schema)).sorting
     repeats = _repeats(block, [key.values(block) for key in sorting], [key.type for key in sorting])
+    if mode.combination is not None:
+        return combine_block(block, repeats, mode.combination)
     keep = _keep(block, schema, mode, repeats)
     return block if keep.all() else block.filter(pa.array(keep))
 
@@ -92,6 +98,15 @@ def final_rows(
     if mode.tombstone is not None:
         keep &= numpy_values(whole_column(block, mode.tombstone)) == 0
     return keep
+
+
+def final_block(
+    block: Block, schema: TableSchema, keys: Sequence[pa.Array], key_types: Sequence[t.DataType]
+) -> pa.Table:
+    """What FINAL shows of an engine with a combination; arguments as of `final_rows`, `block` has whole columns."""
+    combination = final_mode(schema).combination
+    assert combination is not None, schema.engine
+    return combine_block(block, _repeats(block, keys, key_types), combination)
 
 
 def _repeats(block: Block, keys: Sequence[pa.Array], key_types: Sequence[t.DataType]) -> Mask:

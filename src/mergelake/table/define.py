@@ -162,10 +162,11 @@ def _key(expressions: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _split_engine(text: str) -> tuple[str, tuple[str, ...]]:
-    match = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", text)
+    match = re.fullmatch(r"\s*(\w+)\s*(?:\(((?:[^()]|\([^()]*\))*)\))?\s*", text)
     if match is None:
         raise error("SYNTAX_ERROR", f"Cannot read the engine '{text}'", "Write it as in ReplacingMergeTree(version)")
-    arguments = tuple(part.strip() for part in (match.group(2) or "").split(",") if part.strip())
+    parts = re.findall(r"(?:\([^()]*\)|[^,()])+", match.group(2) or "")
+    arguments = tuple(part.strip() for part in parts if part.strip())
     return match.group(1), arguments
 
 

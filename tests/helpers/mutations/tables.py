@@ -31,6 +31,7 @@ _PARTITIONS = (
 _ENGINES = (
     *("MergeTree", "MergeTree", "Replacing", "Replacing(ver)", "Replacing(ver, gone)"),
     *("Collapsing(sign)", "Collapsing(sign)", "VersionedCollapsing(sign, ver)", "VersionedCollapsing(sign, ver)"),
+    *("Coalescing", "Coalescing"),
 )
 _INDEXES = ("minmax", "set(0)", "set(3)", "bloom_filter", "bloom_filter(0.2)")
 _COMPACT = "min_bytes_for_wide_part = 1000000000, min_rows_for_wide_part = 1000000000"
