@@ -21,6 +21,8 @@ ENGINES = (
     "VersionedCollapsingMergeTree(sign, ver)",
     "CoalescingMergeTree",
     "CoalescingMergeTree((n, a))",
+    "SummingMergeTree",
+    "SummingMergeTree((n, d))",
 )
 BAD = (
     "CollapsingMergeTree",
@@ -39,6 +41,10 @@ BAD = (
     "CoalescingMergeTree(n, d)",
     "CoalescingMergeTree('n')",
     "CoalescingMergeTree((n, n))",
+    "SummingMergeTree(k)",
+    "SummingMergeTree(nope)",
+    "SummingMergeTree(n, d)",
+    "SummingMergeTree((d, d))",
 )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 COALESCING = "CoalescingMergeTree"
-COMBINING = frozenset((COALESCING,))
+SUMMING = "SummingMergeTree"
+COMBINING = frozenset((COALESCING, SUMMING))
 """Engines that make one row of several: any mutation of these has to come before they are merged."""
 
 

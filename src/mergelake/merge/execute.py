@@ -30,14 +30,14 @@ from mergelake.core.types import DataType
 from mergelake.format.extremes import merge_extremes
 from mergelake.format.granules import granule_size
 from mergelake.format.partition import Partition
-from mergelake.merge.combine import aligned, combine_column
+from mergelake.merge.combine import aligned, combine_column, removed_rows, without_removed
 from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.source import SourceReader
 from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.merging import MergeStep, merge_runs
-from mergelake.order.mode import Mode
+from mergelake.order.mode import Mask, Mode
 from mergelake.order.modes import mode_of
 from mergelake.order.normalized_keys import word_count
 from mergelake.parts.ahead import open_parts
@@ -81,7 +81,7 @@ def execute_merge(
     if dropped:
         _logger.warning("a merge of %s drops projections %s: they are not built", task.directory, sorted(dropped))
     merge = _Merge(store, task, max(1, threads), on_progress, disk or store)
-    order = merge.record()
+    order = merge.settled(merge.record())
     writer = merge.open_writer(order, ids, clock)
     try:
         merge.write(writer, order)
@@ -99,6 +99,9 @@ class _Merge:
         self._settings = TableSettings(task.schema.settings)
         self._keys: TableKeys = table_keys(task.schema)
         self._mode: Mode | None = mode_of(task.schema) if task.kind != "mutation" else None
+        self._combined: RowOrder | None = None
+        """The order with the rows that are removed; None if none is."""
+        self._removed: Mask | None = None
         self._sources = [
             SourceReader(disk if s.local else store, task.directory, task.schema, s.manifest, s.lacks)
             for s in task.sources
@@ -148,6 +151,18 @@ class _Merge:
         if self._mode.splits:
             parts = np.array([at if s.info.level else -1 for at, s in enumerate(self._task.sources)], np.int64)
         return record_order(steps, len(self._sources), self._mode.begin(False), parts)
+
+    def settled(self, order: RowOrder) -> RowOrder:
+        """The order without the rows that the engine removes once they are combined."""
+        combination = self._mode.combination if self._mode else None
+        if combination is None or not combination.nothing:
+            return order
+        sums = ((self._gather(order, name, [name]), judge) for name, judge in combination.nothing.items())
+        removed = removed_rows(sums)
+        if removed is None:
+            return order
+        self._combined, self._removed = order, removed
+        return without_removed(order, removed)
 
     def open_writer(self, order: RowOrder, ids: IdSource, clock: Clock) -> PartWriter:
         """The writer of the result, with granules by ClickHouse's rule for the average row."""
@@ -298,7 +313,8 @@ class _Merge:
         """The column of the result."""
         kind, combination = self._task.schema.column(name).type, self._mode.combination if self._mode else None
         if combination is not None and name in combination.rules:
-            return combine_column(kind, sources, order, combination.rules[name], span)
+            groups = self._combined or order
+            return combine_column(kind, sources, groups, combination.rules[name], span, self._removed)
         return gather_column(kind, sources, order, span)
 
     def _batches(self, source: SourceReader, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:

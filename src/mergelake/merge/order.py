@@ -73,7 +73,7 @@ def record_order(
     narrow = sources <= 127
     dtype: Entry = np.dtype(np.uint8) if narrow else np.dtype(np.uint16)
     dropped = 128 if narrow else 32768
-    log = _ByteLog()
+    log = ByteLog()
     rows = 0
     waiting: deque[NDArray[np.uint16]] = deque()
 
@@ -113,7 +113,7 @@ def count_rows(entries: Entries, sources: int, dropped: int) -> NDArray[np.int64
     return counts
 
 
-class _ByteLog:
+class ByteLog:
     """Arrays that are appended, and then read as one, in memory or in a temporary file."""
 
     def __init__(self) -> None:
@@ -122,6 +122,7 @@ class _ByteLog:
         self._file: IO[bytes] | None = None
 
     def append(self, entries: Entries) -> None:
+        """Add an array at the end; it must not be changed afterwards."""
         self._pieces.append(entries)
         self._bytes += entries.nbytes
         if self._bytes > _MEMORY_BYTES:
@@ -132,6 +133,7 @@ class _ByteLog:
             self._pieces.clear()
 
     def view(self, dtype: Entry) -> Entries:
+        """All arrays as one."""
         if self._file is None:
             return np.concatenate(self._pieces) if self._pieces else np.empty(0, dtype)
         self._file.flush()

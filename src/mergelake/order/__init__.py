@@ -9,6 +9,7 @@
 `replacing`        ReplacingMergeTree
 `collapsing`       CollapsingMergeTree and VersionedCollapsingMergeTree
 `coalescing`       CoalescingMergeTree
+`summing`          SummingMergeTree
 `combining`        values of several rows as one, in memory and in pieces
 =================  ============================================================================
 """

@@ -54,12 +54,17 @@ class GroupStream:
 def combine_block(block: Block, repeats: Mask, combination: Combination) -> pa.Table:
     """The rows of a sorted block as one row for each key; `repeats[i]`: row i has the key of the row before it."""
     begins = np.flatnonzero(~repeats)
-    names = block.schema.names
-    if len(begins) == block.num_rows:
-        return block if isinstance(block, pa.Table) else pa.Table.from_batches([block])
-    return pa.table(
-        {name: combination.rules.get(name, first_value)(whole_column(block, name), begins) for name in names}
-    )
+    table = block if isinstance(block, pa.Table) else pa.Table.from_batches([block])
+    if not block.num_rows:
+        return table
+    if len(begins) < block.num_rows:
+        rules, names = combination.rules, block.schema.names
+        table = pa.table({name: rules.get(name, first_value)(whole_column(block, name), begins) for name in names})
+    gone = None
+    for name, judge in combination.nothing.items():
+        found = judge(whole_column(table, name))
+        gone = found if gone is None else gone & found
+    return table if gone is None or not gone.any() else table.filter(pa.array(~gone))
 
 
 def concatenated(first: pa.Array, second: pa.Array) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -37,12 +37,17 @@ Rule = Callable[[pa.Array, NDArray[np.int64]], pa.Array]
 """(values in storage form, the row at which each group begins, ascending from 0) -> a value for each group."""
 
 
+Judge = Callable[[pa.Array], Mask]
+
+
 @dataclass(frozen=True, slots=True)
 class Combination:
     """How an engine makes one row of the rows of a key; columns without a rule take the value of the first row."""
 
     rules: Mapping[str, Rule]
     """Column -> its rule."""
+    nothing: Mapping[str, Judge] = field(default_factory=dict)
+    """Column -> which of its combined values are nothing: a row of which all are is removed. Empty: none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,12 @@ class Mode:
     @property
     def hides(self) -> bool:
         """Whether keys may have rows of which FINAL shows none."""
-        return self.tombstone is not None or self.sign is not None
+        return self.tombstone is not None or self.sign is not None or self.removes
+
+    @property
+    def removes(self) -> bool:
+        """Whether rows that were combined may be removed."""
+        return self.combination is not None and bool(self.combination.nothing)
 
     @property
     def judged(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core import types as t
-from mergelake.core.engines import COALESCING
+from mergelake.core.engines import COALESCING, SUMMING
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.order.coalescing import coalescing_mode
@@ -23,12 +23,14 @@ from mergelake.order.keys import Block, TableKeys, table_keys, whole_column
 from mergelake.order.mode import KeySplitter, Mask, Mode
 from mergelake.order.normalized_keys import normalized_keys, number_words, numpy_values, same_as_previous
 from mergelake.order.replacing import ENGINE as REPLACING, check_tombstones, replacing_mode
+from mergelake.order.summing import summing_mode
 
 _MODES: Mapping[str, Callable[[TableSchema], Mode]] = {
     REPLACING: replacing_mode,
     COLLAPSING: collapsing_mode,
     VERSIONED: versioned_mode,
     COALESCING: coalescing_mode,
+    SUMMING: summing_mode,
 }
 ENGINES = ("MergeTree", *_MODES)
 """The engines of tables."""

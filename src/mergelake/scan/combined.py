@@ -12,7 +12,7 @@ from mergelake.expr import bind
 from mergelake.expr.aliases import alias_expression
 from mergelake.expr.bound import columns_of
 from mergelake.expr.evaluate import EvaluationContext
-from mergelake.order.modes import final_block
+from mergelake.order.modes import final_block, final_mode
 from mergelake.scan.predicate import all_types
 from mergelake.scan.prewhere import FilterStep
 from mergelake.scan.source import Arrays, block_of, evaluate, joined
@@ -30,6 +30,8 @@ class Combiner:
         wanted = [name for name in columns if name not in self._aliases]
         for expression in (*self._conditions, *self._aliases.values()):
             wanted += columns_of(expression)
+        combination = final_mode(schema).combination
+        wanted += combination.nothing if combination is not None else ()
         self.names = tuple(dict.fromkeys(wanted))
         """The columns that `combine` needs."""
 

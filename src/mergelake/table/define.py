@@ -27,7 +27,7 @@ from mergelake.table.blocks import check_defaults
 from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated
 
 _OTHER_ENGINES = """
-AggregatingMergeTree Alias ArrowStream AzureBlobStorage AzureQueue BigQuery Buffer COSN CoalescingMergeTree
+AggregatingMergeTree Alias ArrowStream AzureBlobStorage AzureQueue BigQuery Buffer COSN
 DeltaLake DeltaLakeAzure DeltaLakeLocal DeltaLakeS3 Dictionary Distributed EmbeddedRocksDB
 Executable ExecutablePool File FileLog FuzzJSON FuzzQuery GCS GenerateRandom GraphiteMergeTree HDFS Hudi Iceberg
 IcebergAzure IcebergHDFS IcebergLocal IcebergS3 JDBC Join Kafka KeeperMap Log Loop MaterializedPostgreSQL
@@ -35,7 +35,7 @@ MaterializedView Memory Merge MongoDB MySQL Null ODBC OSS Paimon PaimonAzure Pai
 PostgreSQL QueryRunner Redis Remote RemoteSecure ReplicatedAggregatingMergeTree ReplicatedCoalescingMergeTree
 ReplicatedCollapsingMergeTree ReplicatedGraphiteMergeTree ReplicatedMergeTree ReplicatedReplacingMergeTree
 ReplicatedSummingMergeTree ReplicatedVersionedCollapsingMergeTree S3 S3Queue SQLite Set StripeLog
-SummingMergeTree TimeSeries TinyLog URL View YTsaurus
+TimeSeries TinyLog URL View YTsaurus
 """
 """Engines of ClickHouse that are not supported; any other name is unknown."""
 

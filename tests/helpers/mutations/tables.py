@@ -31,7 +31,7 @@ _PARTITIONS = (
 _ENGINES = (
     *("MergeTree", "MergeTree", "Replacing", "Replacing(ver)", "Replacing(ver, gone)"),
     *("Collapsing(sign)", "Collapsing(sign)", "VersionedCollapsing(sign, ver)", "VersionedCollapsing(sign, ver)"),
-    *("Coalescing", "Coalescing"),
+    *("Coalescing", "Coalescing", "Summing", "Summing"),
 )
 _COMBINE = ("Coalescing", "Summing")
 _INDEXES = ("minmax", "set(0)", "set(3)", "bloom_filter", "bloom_filter(0.2)")
