@@ -52,7 +52,10 @@ class GroupStream:
 
 
 def combine_block(block: Block, repeats: Mask, combination: Combination) -> pa.Table:
-    """The rows of a sorted block as one row for each key; `repeats[i]`: row i has the key of the row before it."""
+    """The rows of a sorted block as one row for each key; `repeats[i]`: row i has the key of the row before it.
+
+    The block has all columns of `combination.nothing`.
+    """
     begins = np.flatnonzero(~repeats)
     table = block if isinstance(block, pa.Table) else pa.Table.from_batches([block])
     if not block.num_rows:

@@ -23,11 +23,13 @@ from mergelake.core import types as t
 from mergelake.core.engines import SUMMING
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
-from mergelake.jit.intrinsics import kernel
 from mergelake.order.coalescing import is_nullable, key_sources, listed_columns, refuse_aggregates
 from mergelake.order.combining import FirstStream
 from mergelake.order.mode import Combination, Judge, Mask, Mode, Rule
 from mergelake.order.normalized_keys import fixed_bytes, numpy_values
+
+_SHORT = 32
+"""Rows of a group that is added up together with others."""
 
 
 def summing_mode(schema: TableSchema) -> Mode:
@@ -104,12 +106,10 @@ def _refuse_map(column: Column) -> None:
 
 
 def _sums(numbers: NDArray[Any], begins: NDArray[np.int64]) -> NDArray[Any]:
-    if numbers.dtype.kind != "f":
-        with np.errstate(over="ignore"):
-            return np.add.reduceat(numbers, begins, dtype=numbers.dtype)
-    sums = np.empty(len(begins), numbers.dtype)
-    _add_floats(np.ascontiguousarray(numbers), begins, sums)
-    return sums
+    with np.errstate(all="ignore"):
+        if numbers.dtype.kind == "f":
+            return _add_floats(numbers, begins)
+        return np.add.reduceat(numbers, begins, dtype=numbers.dtype)
 
 
 def _wide_sums(raw: NDArray[np.uint8], begins: NDArray[np.int64], present: Mask | None) -> NDArray[np.uint32]:
@@ -123,11 +123,15 @@ def _wide_sums(raw: NDArray[np.uint8], begins: NDArray[np.int64], present: Mask 
     return sums.astype(np.uint32)
 
 
-@kernel
-def _add_floats(numbers: Any, begins: NDArray[np.int64], sums: Any) -> None:
-    """Each sum is rounded to the type of the numbers after each addition."""
-    for group in range(len(begins)):
-        end = begins[group + 1] if group + 1 < len(begins) else len(numbers)
-        sums[group] = numbers[begins[group]]
-        for row in range(begins[group] + 1, end):
-            sums[group] = sums[group] + numbers[row]
+def _add_floats(numbers: NDArray[Any], begins: NDArray[np.int64]) -> NDArray[Any]:
+    """Sums of floats, each rounded to the type of the numbers after each addition, from first to last."""
+    lengths = np.diff(begins, append=len(numbers))
+    sums = numbers[begins]
+    for group in np.flatnonzero(lengths > _SHORT).tolist():
+        sums[group] = np.add.accumulate(numbers[begins[group] : begins[group] + lengths[group]])[-1]
+    left, at = np.flatnonzero((lengths > 1) & (lengths <= _SHORT)), 1
+    while len(left):
+        sums[left] += numbers[begins[left] + at]
+        at += 1
+        left = left[lengths[left] > at]
+    return sums

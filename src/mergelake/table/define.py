@@ -27,15 +27,13 @@ from mergelake.table.blocks import check_defaults
 from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated
 
 _OTHER_ENGINES = """
-AggregatingMergeTree Alias ArrowStream AzureBlobStorage AzureQueue BigQuery Buffer COSN
-DeltaLake DeltaLakeAzure DeltaLakeLocal DeltaLakeS3 Dictionary Distributed EmbeddedRocksDB
-Executable ExecutablePool File FileLog FuzzJSON FuzzQuery GCS GenerateRandom GraphiteMergeTree HDFS Hudi Iceberg
-IcebergAzure IcebergHDFS IcebergLocal IcebergS3 JDBC Join Kafka KeeperMap Log Loop MaterializedPostgreSQL
-MaterializedView Memory Merge MongoDB MySQL Null ODBC OSS Paimon PaimonAzure PaimonHDFS PaimonLocal PaimonS3
-PostgreSQL QueryRunner Redis Remote RemoteSecure ReplicatedAggregatingMergeTree ReplicatedCoalescingMergeTree
-ReplicatedCollapsingMergeTree ReplicatedGraphiteMergeTree ReplicatedMergeTree ReplicatedReplacingMergeTree
-ReplicatedSummingMergeTree ReplicatedVersionedCollapsingMergeTree S3 S3Queue SQLite Set StripeLog
-TimeSeries TinyLog URL View YTsaurus
+AggregatingMergeTree Alias ArrowStream AzureBlobStorage AzureQueue BigQuery Buffer COSN DeltaLake DeltaLakeAzure
+DeltaLakeLocal DeltaLakeS3 Dictionary Distributed EmbeddedRocksDB Executable ExecutablePool File FileLog FuzzJSON
+FuzzQuery GCS GenerateRandom GraphiteMergeTree HDFS Hudi Iceberg IcebergAzure IcebergHDFS IcebergLocal IcebergS3 JDBC
+Join Kafka KeeperMap Log Loop MaterializedPostgreSQL MaterializedView Memory Merge MongoDB MySQL Null ODBC OSS Paimon
+PaimonAzure PaimonHDFS PaimonLocal PaimonS3 PostgreSQL QueryRunner Redis Remote RemoteSecure
+ReplicatedAggregatingMergeTree ReplicatedGraphiteMergeTree S3 S3Queue SQLite Set StripeLog TimeSeries TinyLog URL View
+YTsaurus
 """
 """Engines of ClickHouse that are not supported; any other name is unknown."""
 
@@ -131,7 +129,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
             columns.append(column)
             continue
         columns.append(replace(column, codec=check_codec(column.codec, column.type, default)))
-    schema = replace(schema, columns=tuple(columns))
+    schema = _plain_engine(replace(schema, columns=tuple(columns)))
     _check_engine(schema)
     schema = with_version(schema)
     _check_streams(schema)
@@ -182,6 +180,19 @@ def _check_profile(settings: TableSettings) -> None:
     profile = settings.text("part_profile")
     if profile not in PROFILES:
         raise error("BAD_ARGUMENTS", f"part_profile cannot be '{profile}'", f"It is one of {', '.join(PROFILES)}")
+
+
+def _plain_engine(schema: TableSchema) -> TableSchema:
+    """`Replicated…` and `Shared…` as the engine itself, without path and replica: every table is shared here."""
+    match = re.fullmatch(r"(?:Replicated|Shared)(\w+)", schema.engine)
+    if match is None or match.group(1) not in ENGINES:
+        return schema
+    arguments = schema.engine_args
+    quoted = sum(argument.strip().startswith("'") for argument in arguments[:2])
+    if quoted == 1:
+        message = f"{schema.engine} takes a path and the name of a replica, or neither"
+        raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", message, "Leave them out")
+    return replace(schema, engine=match.group(1), engine_args=arguments[quoted:])
 
 
 def _check_engine(schema: TableSchema) -> None:

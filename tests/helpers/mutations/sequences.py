@@ -190,6 +190,9 @@ class _Drawing:
         if rng.random() < 0.1:
             names.append("_partition_id")
         shape = rng.random()
+        if final and self._table.engine == "SummingMergeTree":
+            where = self._of_all.condition() if rng.random() < 0.5 else ""
+            return Read(tuple(names), where, final=True, by=by, connection=connection)
         if shape < 0.2:
             return Read(tuple(names), by=by, connection=connection, final=final)
         where = self._of_all.condition() if rng.random() < 0.7 else ""

@@ -123,7 +123,8 @@ def draw_table(rng: random.Random) -> DrawnTable:
     partition_by = _partition_key(rng, columns)
     engine = _engine(rng, columns)
     for _ in range(rng.randrange(2, 7)):
-        columns.append(DrawnColumn(f"c{len(columns)}", rng.choice(KINDS)))
+        kinds = [kind for kind in KINDS if kind != "Bool"] if engine == "SummingMergeTree" else KINDS  # sums above 1
+        columns.append(DrawnColumn(f"c{len(columns)}", rng.choice(kinds)))
     computed = _computed(rng, columns)
     if engine.startswith(_COMBINE):  # an UPDATE of ClickHouse computes MATERIALIZED columns anew in all rows of a part
         computed = [column for column in computed if column.default_kind != "MATERIALIZED"]
@@ -180,6 +181,8 @@ def _engine(rng: random.Random, columns: list[DrawnColumn]) -> str:
         )
     if "gone" in engine:
         columns.append(DrawnColumn("gone", "UInt8", fixed=True))
+    if engine == "Summing":  # FINAL of ClickHouse sums what a query reads: with this column no row sums to nothing
+        columns.append(DrawnColumn("held", "UInt64", fixed=True, values=("1",)))
     if "sign" in engine:
         signs = rng.choice((("1", "-1"), ("1", "1", "1", "-1")))
         columns.append(DrawnColumn("sign", "Int8", fixed=True, values=signs))

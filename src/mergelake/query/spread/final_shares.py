@@ -68,7 +68,8 @@ def final_shares(parts: PartSet, count: int) -> list[FinalShare]:
 
 def key_type(schema: TableSchema) -> t.DataType:
     """The type of the first column of the sorting key. Raises NotSplitError for an unsupported type."""
-    if mode_of(schema) is None:
+    mode = mode_of(schema)
+    if mode is None or mode.removes:
         raise NotSplitError(f"FINAL of {schema.engine} compares rows of all parts")
     name = schema.order_by[0] if schema.order_by else ""
     column = next((column for column in schema.stored if column.name == name), None)
