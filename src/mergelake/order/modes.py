@@ -60,13 +60,13 @@ def check_rows(block: Block, mode: Mode) -> None:
         check_signs(whole_column(block, mode.sign))
 
 
-def collapse_block(block: Block, schema: TableSchema, keys: TableKeys | None = None) -> Block:
+def collapse_block(block: Block, schema: TableSchema, keys: TableKeys | None = None, mode: Mode | None = None) -> Block:
     """`optimize_on_insert` for one sorted block of one partition: the rows that a merge would keep.
 
-    `block` holds storage-form columns; `keys` are `table_keys(schema)`, where the caller has them. Blocks of MergeTree
-    come back as they are. Raises INCORRECT_DATA for an is_deleted value other than 0 and 1, or a wrong sign.
+    `block` holds storage-form columns; `keys` and `mode` are `table_keys(schema)` and `mode_of(schema)`, where the
+    caller has them. Blocks of MergeTree come back as they are. Raises INCORRECT_DATA for an is_deleted value other than 0 and 1, or a wrong sign.
     """
-    mode = mode_of(schema)
+    mode = mode or mode_of(schema)
     if mode is None or block.num_rows == 0:
         return block
     if mode.tombstone is not None:

@@ -173,7 +173,7 @@ class _BlockWriter:
             if self._mode is not None:
                 check_rows(piece, self._mode)
             if self._collapses:
-                piece = collapse_block(piece, self._schema, self._keys)
+                piece = collapse_block(piece, self._schema, self._keys, self._mode)
             if piece.num_rows:  # a piece that collapses to nothing gives no part
                 level = int(self._collapses)
                 yield _Piece(piece, partition, level, self._name_part and self._name_part(partition, level))
