@@ -64,7 +64,8 @@ def collapse_block(block: Block, schema: TableSchema, keys: TableKeys | None = N
     """`optimize_on_insert` for one sorted block of one partition: the rows that a merge would keep.
 
     `block` holds storage-form columns; `keys` and `mode` are `table_keys(schema)` and `mode_of(schema)`, where the
-    caller has them. Blocks of MergeTree come back as they are. Raises INCORRECT_DATA for an is_deleted value other than 0 and 1, or a wrong sign.
+    caller has them. Blocks of MergeTree come back as they are. Raises INCORRECT_DATA for an is_deleted value other than
+    0 and 1, or a wrong sign.
     """
     mode = mode or mode_of(schema)
     if mode is None or block.num_rows == 0:
