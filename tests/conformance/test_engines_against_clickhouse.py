@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import mergelake as ml
 from mergelake.core.errors import MergelakeError
 from mergelake.sql.database import connect
 
@@ -79,6 +80,27 @@ def test_a_published_table_answers_final_as_it_does_here(engine: str, oracle: An
             ours = db.sql(query.format("t")).text("TSV")
             assert str(oracle.query(query.format(f"default.{name}"), "TSV")) == ours
             assert sum(1 for _ in table.scan(final=bool(final))) == ours.count("\n")
+    finally:
+        oracle.query(f"DROP TABLE default.{name}")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_rows_of_parts_that_clickhouse_wrote_collapse_here_as_there(engine: str, oracle: Any) -> None:
+    rng, name = random.Random(f"{engine} theirs"), "theirs_" + re.sub(r"\W", "", engine).lower()
+    create = f"CREATE TABLE {{}} ({COLUMNS}) ENGINE = {engine} PARTITION BY p ORDER BY (k, s)"
+    db = connect(f"memory://{name}")
+    db.sql(create.format("t"))
+    oracle.query(f"DROP TABLE IF EXISTS default.{name}")
+    oracle.query(create.format(f"default.{name}"))
+    oracle.query(f"SYSTEM STOP MERGES default.{name}")
+    try:
+        for _ in range(4):
+            oracle.query(f"INSERT INTO default.{name} VALUES {_rows(rng)}")
+        paths = f"SELECT path FROM system.parts WHERE table = '{name}' AND active ORDER BY min_block_number"
+        for path in str(oracle.query(paths, "TSV")).split():
+            db.table("t").append(ml.read_part(path))
+        query = "SELECT * FROM {} FINAL ORDER BY ALL"
+        assert db.sql(query.format("t")).text("TSV") == str(oracle.query(query.format(f"default.{name}"), "TSV"))
     finally:
         oracle.query(f"DROP TABLE default.{name}")
 
