@@ -51,6 +51,16 @@ def test_append_takes_a_spark_frame_and_a_token_makes_it_exactly_once(db, frame)
     assert db.sql("SELECT count() FROM logs").rows() == [(ROWS * BLOCKS,)]
 
 
+def test_the_limit_of_a_scan_is_that_of_all_tasks(db, frame):
+    table = db.table("logs")
+    table.append(frame)
+    whole = table.scan(["trace_id"]).spark()
+    for limit in (0, 7, ROWS * BLOCKS + 1):
+        found = table.scan(["trace_id"], limit=limit).spark(tasks=4)
+        assert found.count() == min(limit, ROWS * BLOCKS)
+        assert found.exceptAll(whole).count() == 0
+
+
 def test_the_data_source_takes_a_token_too(db, frame):
     for _ in range(2):
         frame.write.format("mergelake").option("dedupToken", "t").mode("append").save(db.table("logs").path)

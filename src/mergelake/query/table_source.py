@@ -373,9 +373,9 @@ class TableScan:
 
     @property
     def items(self) -> Sequence[tuple[ScanItem, ...]]:
-        """One piece for each part; a single one for FINAL, because rows of a key may be in any part."""
+        """One piece for each part; a single one, if any, for FINAL, because rows of a key may be in any part."""
         if self.scan.request.final:
-            return (self.scan.items,)
+            return (self.scan.items,) if self.scan.items else ()
         return tuple((item,) for item in self.scan.items)
 
     def read(self) -> Iterator[pa.RecordBatch]:

@@ -43,7 +43,9 @@ def scan_frame(
             for index in batch.column(0).to_pylist():
                 yield from read_for_spark(store, directory, pickle.loads(work[index]))
 
-    return spark.range(0, len(work), 1, len(work)).mapInArrow(shipped(read), schema)
+    frame = spark.range(0, len(work), 1, len(work)).mapInArrow(shipped(read), schema)
+    limit = plan.request.limit  # each task reads so many at most, all of them perhaps more
+    return frame if limit is None else frame.limit(limit)
 
 
 def read_for_spark(

@@ -1,6 +1,7 @@
 """Plays a random sequence on both sides and compares; one that differs is shrunk and told as a script.
 
-python -m tests.helpers.mutations.play 7 0 100       # sequences 0 to 99 of seed 7
+python -m tests.helpers.mutations.play 7 0 100         # sequences 0 to 99 of seed 7
+python -m tests.helpers.mutations.play 7 0 30 mixed    # each read by other processes too, among them Spark
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence as Many
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mergelake.core.errors import MergelakeError
 from mergelake.store.protocol import Store
+from tests.helpers.mutations.doors import Door, Spark, all_doors, local_spark
 from tests.helpers.mutations.events import happen
 from tests.helpers.mutations.sequences import PARTITION, Read, Sequence, Step, draw_sequence
 from tests.helpers.mutations.sides import Failed, Ours, Rows, Theirs, describe, in_small_pieces, keys_of
@@ -44,33 +47,47 @@ class Tally:
 
 
 def play(
-    session: Any, sequence: Sequence, tally: Tally | None = None, *, schedule: int = 0, store: Store | None = None
+    session: Any,
+    sequence: Sequence,
+    tally: Tally | None = None,
+    *,
+    schedule: int = 0,
+    store: Store | None = None,
+    doors: Many[Door] = (),
 ) -> Rows | None:
     """Play a sequence; returns the rows at its end, None if ClickHouse failed. Raises `Differs`.
 
-    `schedule` seeds when parts are rewritten with their mutations, which changes no answer.
+    `schedule` seeds when parts are rewritten with their mutations, which changes no answer. With `doors`, statements
+    are run and rows are read by them too, and the table lies in a directory.
     """
     seed = f"{sequence.seed} {schedule}"
     with in_small_pieces(random.Random(seed)):
-        sides = Theirs(session, sequence.table), Ours(sequence.table, store)
-        return _Play(*sides, sequence, tally or Tally(), seed).run()
+        table = replace(sequence.table, store="disk") if doors else sequence.table
+        ours = Ours(table, store)
+        for door in doors:
+            door.open(table, ours, random.Random(f"{seed} {door.name}"))
+        return _Play(Theirs(session, table), ours, sequence, tally or Tally(), seed, doors).run()
 
 
-def verify(session: Any, sequence: Sequence, tally: Tally | None = None, *, schedules: int = 2) -> None:
+def verify(
+    session: Any, sequence: Sequence, tally: Tally | None = None, *, schedules: int = 2, doors: Many[Door] = ()
+) -> None:
     """Play a sequence under so many schedules, whose ends must be equal; shrink it if it differs."""
     end: Rows | None = None
     for schedule in range(schedules):
         try:
-            found = play(session, sequence, tally, schedule=schedule)
+            found = play(session, sequence, tally, schedule=schedule, doors=doors)
             assert end is None or found is None or found == end, "the ends of two schedules differ"
             end = found
         except Exception as problem:
-            shrunk, told = _shrunk(session, sequence, schedule, problem)
+            shrunk, told = _shrunk(session, sequence, schedule, problem, doors)
             counts = f"{len(shrunk.steps)} of {len(sequence.steps)} statements"
             raise Differs(f"sequence {sequence.seed!r}, schedule {schedule}, {counts}\n{told}") from problem
 
 
-def _shrunk(session: Any, sequence: Sequence, schedule: int, problem: Exception) -> tuple[Sequence, str]:
+def _shrunk(
+    session: Any, sequence: Sequence, schedule: int, problem: Exception, doors: Many[Door]
+) -> tuple[Sequence, str]:
     """The sequence without statements that do not matter, and what is told of it."""
     told = str(problem)
     until, size = time.monotonic() + SHRINK_S, max(1, len(sequence.steps) // 2)
@@ -79,7 +96,7 @@ def _shrunk(session: Any, sequence: Sequence, schedule: int, problem: Exception)
         while at < len(sequence.steps) and time.monotonic() < until:
             fewer = sequence.only(sequence.steps[:at] + sequence.steps[at + size :])
             try:
-                play(session, fewer, schedule=schedule)
+                play(session, fewer, schedule=schedule, doors=doors)
                 at += size
             except Exception as again:
                 if _kind(again) != _kind(problem):
@@ -95,11 +112,16 @@ def _kind(problem: Exception) -> str:
 
 
 class _Play:
-    def __init__(self, theirs: Theirs, ours: Ours, sequence: Sequence, tally: Tally, seed: str) -> None:
+    def __init__(
+        self, theirs: Theirs, ours: Ours, sequence: Sequence, tally: Tally, seed: str, doors: Many[Door]
+    ) -> None:
         self._theirs, self._ours = theirs, ours
         self._sequence, self._tally = sequence, tally.counts
         self._seed, self._schedule = seed, random.Random(seed)
+        self._doors, self._rng = doors, random.Random()
+        self._workers = [ours, *(door.ours for door in doors if isinstance(door, Spark))]
         self._script = [f"-- ours: {sequence.table.our_create}", sequence.table.their_create]
+        self._everything = Read(tuple(column.name for column in sequence.table.columns))
         self._remembered: list[tuple[int, Read, Rows]] = []
         self._rewrites = self._schedule.choice((0.0, 0.1, 0.3, 0.7))
         """Share of statements before which parts are rewritten."""
@@ -109,10 +131,12 @@ class _Play:
         try:
             for step in self._sequence.steps:
                 self._schedule.seed(f"{self._seed} {step.number}")  # the same whatever came before
+                self._rng.seed(f"{self._seed} {step.number} doors")
                 if self._run(step):
                     for read in step.reads:
                         self._compare(read, remember=step.remembers and read is step.reads[0])
                     self._look_back()
+                    self._compare_doors(step)
             return self._end()
         except Failed as problem:
             self._tally["abandoned"] += 1
@@ -125,8 +149,10 @@ class _Play:
 
     def _end(self) -> Rows:
         """Compare all rows as they are, rewritten, read anew, in a clone, and in an older version that is restored."""
-        everything = Read(tuple(column.name for column in self._sequence.table.columns))
+        everything = self._everything
         self._compare(everything)
+        for door in self._doors:
+            self._compare(door.takes(everything), source=door)
         ours = self._ours
         cloned = ours.run("CREATE TABLE c CLONE AS t")
         ours.table.apply_mutations()
@@ -154,8 +180,17 @@ class _Play:
                 ours.table.apply_mutations()
         return rows
 
-    def _expect(self, read: Read, rows: Rows, what: str, *, version: int | None = None, table: str = "t") -> None:
-        found = self._ours.read(read, version, table)
+    def _expect(
+        self,
+        read: Read,
+        rows: Rows,
+        what: str,
+        *,
+        version: int | None = None,
+        table: str = "t",
+        door: Door | None = None,
+    ) -> None:
+        found = door.read(read, version) if door else self._ours.read(read, version, table)
         if isinstance(found, int) or sorted(found) != rows:
             told = [describe(found)] if isinstance(found, int) else _difference(rows, found)
             raise self._differs(what, str(read), *told)
@@ -171,9 +206,11 @@ class _Play:
         self._tally["statements"] += 1
         self._tally[f"statements {statement.split(' t')[0]}"] += 1
         keeps_all = not self._sequence.table.replaces
-        for event in happen(self._ours, self._schedule, self._rewrites, keeps_all=keeps_all):
-            self._script.append(f"-- {event}")
-        found = self._ours.run(statement, step.number % 2)
+        worker = self._rng.choice(self._workers)
+        worker.handle.refresh()
+        for event in happen(worker, self._schedule, self._rewrites, keeps_all=keeps_all):
+            self._script.append(f"-- {event}{'' if worker is self._ours else ' by Spark'}")
+        found = self._run_here(statement, step)
         if found in NOT_IMPLEMENTED:
             self._tally["not implemented"] += 1
             return False
@@ -186,18 +223,39 @@ class _Play:
         self._tally["refused"] += found != 0
         return True
 
-    def _compare(self, read: Read, *, remember: bool = False) -> None:
-        self._tally["reads"] += 1
-        expected, found = self._theirs.read(read), self._ours.read(read)
+    def _run_here(self, statement: str, step: Step) -> int:
+        """Run a statement in this process or by one of the doors; returns the code of its error."""
+        for door in self._rng.sample(self._doors, len(self._doors)):
+            if self._rng.random() < 0.4 and (code := door.run(statement)) is not None:
+                self._tally[f"statements by {door.name}"] += 1
+                self._script.append(f"-- by {door.name}:")
+                self._ours.handle.refresh()
+                return code
+        return self._ours.run(statement, step.number % 2)
+
+    def _compare_doors(self, step: Step) -> None:
+        for door in self._doors:
+            if self._rng.random() < door.share:
+                self._compare(door.takes(self._rng.choice((self._everything, *step.reads))), source=door)
+                self._script.append(f"-- read by {door.name}")
+
+    def _compare(self, read: Read, *, remember: bool = False, source: Ours | Door | None = None) -> None:
+        source = source or self._ours
+        reads = "reads" if source is self._ours else f"reads by {source.name}"
+        self._tally[reads] += 1
+        expected, found = self._theirs.read(read), source.read(read)
         if isinstance(found, int) and found in NOT_IMPLEMENTED:
-            self._tally["reads not implemented"] += 1
+            self._tally[f"{reads} not implemented"] += 1
             return
         if isinstance(expected, int) or isinstance(found, int):
             if found != expected:
-                raise self._differs("errors of a read differ", str(read), describe(expected), describe(found))
+                what = f"errors of {reads} differ"
+                raise self._differs(what, str(read), describe(expected), describe(found))
             return
         if not _agree(expected, found, read.limit):
-            raise self._differs("rows differ", str(read), *_difference(expected, found))
+            raise self._differs(f"rows of {reads} differ", str(read), *_difference(expected, found))
+        if source is not self._ours:
+            return
         if read.ordered:
             self._compare_order(read)
         if remember and read.limit is None:
@@ -225,6 +283,10 @@ class _Play:
             version, read, rows = self._schedule.choice(self._remembered)
             self._tally["reads of older versions"] += 1
             self._expect(read, rows, f"version {version} differs", version=version)
+            for door in self._doors:
+                if door.old_versions and door.takes(read) == read:
+                    self._tally[f"reads of older versions by {door.name}"] += 1
+                    self._expect(read, rows, f"version {version} by {door.name} differs", version=version, door=door)
 
     def _differs(self, what: str, *details: str) -> Differs:
         return Differs("\n".join([f"{what}:", *details, "script:", *(f"{line};" for line in self._script)]))
@@ -262,17 +324,20 @@ def main(arguments: Many[str]) -> None:
     """Sequences of a seed, telling each that differs."""
     from tests.helpers.oracle import oracle
 
-    seed, first, end = arguments[0], int(arguments[1]), int(arguments[2])
+    seed, first, end, mixed = arguments[0], int(arguments[1]), int(arguments[2]), arguments[3:] == ["mixed"]
     session, tally, failures, began = oracle(), Tally(), 0, time.monotonic()
     Theirs.prepare(session)
-    for number in range(first, end):
-        try:
-            verify(session, draw_sequence(f"{seed}/{number}"), tally, schedules=2)
-        except Differs as problem:
-            failures += 1
-            print(f"--- {problem}\n", flush=True)
-        if number % 10 == 9:
-            print(f"{number + 1 - first}: {tally}; {failures} differ; {time.monotonic() - began:.0f} s", flush=True)
+    with ExitStack() as stack:
+        doors = stack.enter_context(all_doors(local_spark())) if mixed else []
+        for number in range(first, end):
+            try:
+                sequence = draw_sequence(f"{seed}/{number}", statements=(10, 40 if mixed else 60))
+                verify(session, sequence, tally, schedules=1 if mixed else 2, doors=doors)
+            except Differs as problem:
+                failures += 1
+                print(f"--- {problem}\n", flush=True)
+            if number % 10 == 9 or mixed:
+                print(f"{number + 1 - first}: {tally}; {failures} differ; {time.monotonic() - began:.0f} s", flush=True)
     print(f"{tally}; {failures} differ; {time.monotonic() - began:.0f} s")
 
 

@@ -81,7 +81,7 @@ class Theirs:
         try:
             self._session.query(statement + settings)
         except RuntimeError as problem:
-            return _code(problem)
+            return code_of(problem)
         if not statement.startswith(("INSERT", "OPTIMIZE")):
             self._wait()
         return 0
@@ -111,29 +111,47 @@ class Theirs:
 
     def read(self, read: Read) -> Rows | int:
         """The rows, or the code of the error."""
-        shown = [f"hex(toString({name}))" if read.by == "scan" else name for name in read.columns] or ["count()"]
-        return self.select(f"SELECT {', '.join(shown)} {read.tail}")
+        return self.select(query_of(read))
 
     def select(self, query: str) -> Rows | int:
         """The rows of any SELECT."""
-        try:
-            return _rows(self._session.query(query, "TSV").bytes())
-        except RuntimeError as problem:
-            return _code(problem)
+        return select(self._session, query)
+
+
+def query_of(read: Read) -> str:
+    """ClickHouse's query for what `read` reads here."""
+    shown = [f"hex(toString({name}))" if read.by == "scan" else name for name in read.columns] or ["count()"]
+    return f"SELECT {', '.join(shown)} {read.tail}"
+
+
+def select(session: Any, query: str) -> Rows | int:
+    """The rows of a SELECT in ClickHouse, or the code of the error."""
+    try:
+        return _rows(session.query(query, "TSV").bytes())
+    except RuntimeError as problem:
+        return code_of(problem)
 
 
 class Ours:
     """mergelake, by two connections to one warehouse."""
 
-    def __init__(self, table: DrawnTable, store: Store | None = None) -> None:
-        """The store is of the kind that the table names unless given."""
+    name = "here"
+
+    def __init__(
+        self, table: DrawnTable, store: Store | None = None, *, spark: Any = None, exists: bool = False
+    ) -> None:
+        """The store is of the kind that the table names unless given; `exists`: the table is there.
+
+        `spark` is a session that runs the tasks of statements.
+        """
         self._folder = tempfile.TemporaryDirectory()
         if store is None:
             made = {"far": FarStore, "near": MemoryStore, "disk": lambda: open_store(self._folder.name)}
             store = made[table.store]()
-        self._store = store
-        self.connections = [Database(Warehouse(store, threads=threads)) for threads in (1, 2)]
-        self.connections[0].sql(table.our_create)
+        self.store, self._spark = store, spark
+        self.reopen()
+        if not exists:
+            self.connections[0].sql(table.our_create)
         self.kinds = table.kinds
         self.table = self.connections[0].table("t")
         self.handle = self.table.handle
@@ -154,21 +172,21 @@ class Ours:
 
     def reopen(self) -> None:
         """Forget all that is known of the log."""
-        self.connections = [Database(Warehouse(self._store, threads=threads)) for threads in (1, 2)]
+        self.connections = [Database(Warehouse(self.store, threads=n, spark=self._spark)) for n in (1, 2)]
 
-    def read(self, read: Read, version: int | None = None, table: str = "t") -> Rows | int:
-        """The rows in the order in which they come, or the code of the error."""
+    def read(self, read: Read, version: int | None = None, table: str = "t", *, settings: str = "") -> Rows | int:
+        """The rows in the order in which they come, or the code of the error; `settings` ends a SELECT."""
         db = self.connections[read.connection]
         try:
             if read.by == "sql":
-                query = f"SELECT {', '.join(read.columns) or 'count()'} {read.tail}"
+                query = f"SELECT {', '.join(read.columns) or 'count()'} {read.tail}{settings}"
                 if version is not None:
                     query = query.replace("FROM t", f"FROM t AS OF VERSION {version}", 1)
                 query = query.replace("FROM t", f"FROM {table}", 1)
                 if read.connection:  # by Arrow, perhaps without ClickHouse
                     return _rows(db.sql(query).encoded("TSV"))
                 return _rows(db.sql(f"{query} FORMAT TSV").encoded("TSV"))
-            return _texts(self.scan(read, version, table), self.kinds)
+            return texts_of(self.scan(read, version, table), self.kinds)
         except MergelakeError as problem:
             return problem.code
         except pa.ArrowInvalid as problem:
@@ -191,7 +209,8 @@ def _schema_of(scan: Any) -> pa.Schema:
     return batch_schema(scan.plan)
 
 
-def _texts(rows: pa.Table, kinds: dict[str, str]) -> Rows:
+def texts_of(rows: pa.Table, kinds: dict[str, str]) -> Rows:
+    """Rows in storage form as a read shows them."""
     columns = []
     for name in rows.column_names:
         kind = parse_type(kinds[name])
@@ -209,7 +228,8 @@ def _rows(data: bytes) -> Rows:
     return [tuple(line.split("\t")) for line in lines]
 
 
-def _code(problem: Exception) -> int:
+def code_of(problem: Exception) -> int:
+    """The code in the message of an error, which is raised if it has none."""
     found = re.search(r"Code: (\d+)", str(problem))
     if found is None:
         raise problem

@@ -16,6 +16,7 @@ import mergelake as ml
 from mergelake.core.cancel import CancelToken, check, running
 from mergelake.core.errors import MergelakeError
 from mergelake.query.embedded import engine
+from mergelake.query.embedded.piping import begin
 
 pytestmark = pytest.mark.chdb
 ENDLESS = [
@@ -154,3 +155,13 @@ def test_a_statement_that_is_killed_early_has_no_empty_result() -> None:
     with ThreadPoolExecutor(1) as pool:
         found = set(pool.map(described, [i % 25 / 10_000 for i in range(500)]))
     assert found <= {2, None}
+
+
+def test_a_stream_that_is_closed_early_ends_itself_and_not_the_statement_it_serves() -> None:
+    statement = CancelToken()
+    with running(statement):
+        stream = begin("SELECT number FROM numbers(1000000000000)")
+        stream.close()
+        assert not statement.flag.is_set()
+        assert engine.run("SELECT 1 AS x").table()["x"].to_pylist() == [1]
+    settle()

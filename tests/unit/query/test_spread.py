@@ -104,6 +104,7 @@ HERE = {
     "SELECT small.k, big.k FROM small LEFT JOIN big USING k": "LEFT JOIN looks at all rows of the larger table",
     "SELECT big.k FROM big ANY JOIN small USING k": "ANY JOIN looks at all rows of the larger table",
     "SELECT count() FROM last FINAL": "FINAL of parts that tasks do not attach",
+    "SELECT count() FROM last FINAL WHERE k > 5000": "nothing to read",
     "SELECT rowNumberInAllBlocks(), k FROM big": "rownumberinallblocks depends on which rows come together",
     "SELECT TOP 5 k FROM big": "a limit that is no LIMIT",
     "SELECT DISTINCT ON (s) s, x FROM big": "a limit that is no LIMIT",

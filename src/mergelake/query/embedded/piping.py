@@ -243,7 +243,7 @@ def begin(
     if os.getpid() not in _reapers:
         _reapers.add(os.getpid())
         threading.Thread(target=_reap, name="mergelake-left-alone", daemon=True).start()
-    statement = _Statement(cancel)
+    statement = _Statement(cancel.part())
     helper = helpers.take()
 
     def work() -> None:
