@@ -12,7 +12,7 @@ import pytest
 
 from mergelake.core.errors import MergelakeError
 from mergelake.order.keys import table_keys
-from mergelake.order.replacing import final_rows
+from mergelake.order.modes import final_rows
 from mergelake.order.sorting import sort_order
 from mergelake.publish.definition import attach_text
 from mergelake.table.define import define
@@ -24,6 +24,8 @@ ENGINES = {
     "last": "ReplacingMergeTree",
     "version": "ReplacingMergeTree(ver)",
     "deleted": "ReplacingMergeTree(ver, gone)",
+    "collapsing": "CollapsingMergeTree(sign)",
+    "versioned": "VersionedCollapsingMergeTree(sign, ver)",
 }
 KEYS = {
     "number": (["n"], {"n": "UInt32"}),
@@ -48,6 +50,7 @@ def _tables(
         **key_columns,
         "ver": VERSIONS[seed % len(VERSIONS)],
         "gone": "UInt8",
+        "sign": "Int8",
         "a": "String",
         "b": "Nullable(Int32)",
     }
@@ -67,6 +70,8 @@ def _tables(
             {
                 n: pa.array(random.integers(0, 2, rows), pa.uint8())
                 if n == "gone"
+                else pa.array(random.choice([1, -1], rows), pa.int8())
+                if n == "sign"
                 else random_column(kind, rows, random, distinct=6 if n == "ver" else 40)
                 for n, kind in types.items()
             }
@@ -83,6 +88,8 @@ def test_a_merge_gives_the_rows_of_clickhouse_in_its_order(
     oracle: Any, tmp_path: Path, key: str, engine: str, seed: int
 ) -> None:
     # M-100
+    if engine == "versioned" and key == "one":
+        pytest.skip("refused: the version would be the whole sorting key")
     table, name, types, _ = _tables(oracle, key, engine, seed, tmp_path)
     columns = ", ".join(types)
     inserted = select(oracle, f"SELECT {columns} FROM {name} ORDER BY _part, _part_offset", types)
@@ -109,10 +116,12 @@ def _final(table: SmallTable) -> pa.Table:
     arrays = [key.evaluate(block) for key in keys.sorting]
     types = [key.type for key in keys.sorting]
     order = sort_order(arrays, types, keys.descending) if arrays else None
+    merged = np.repeat(np.arange(len(table.parts)), [part.manifest.rows for part in table.parts])
     if order is not None:
         block = block.take(pa.array(order))
         arrays = [array.take(pa.array(order)) for array in arrays]
-    return block.filter(pa.array(final_rows(block, schema, arrays, types)))
+        merged = merged[order]
+    return block.filter(pa.array(final_rows(block, schema, arrays, types, merged)))
 
 
 def test_a_descending_key_is_merged_as_clickhouse_does(oracle: Any, tmp_path: Path) -> None:

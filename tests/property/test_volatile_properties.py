@@ -135,7 +135,7 @@ def rows(draw):
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(rows(), min_size=4, max_size=7),
-    st.sampled_from(["MergeTree", "ReplacingMergeTree(v)"]),
+    st.sampled_from(["MergeTree", "ReplacingMergeTree(v)", "CoalescingMergeTree", "SummingMergeTree((v))"]),
     st.sampled_from(["classic", "modern"]),
     st.booleans(),
     st.data(),

@@ -21,11 +21,11 @@ text_index_posting_list_block_size
 _FLAGS = """
 add_implicit_sign_column_constraint_for_collapsing_engine add_minmax_index_for_block_number_column
 add_minmax_index_for_block_offset_column add_minmax_index_for_numeric_columns add_minmax_index_for_string_columns
-add_minmax_index_for_temporal_columns allow_coalescing_columns_in_partition_or_order_key allow_commit_order_projection
+add_minmax_index_for_temporal_columns allow_commit_order_projection
 allow_dimensions_outside_sorting_key allow_experimental_replacing_merge_with_cleanup allow_experimental_reverse_key
 allow_experimental_text_index_phrase_search allow_minmax_index_for_json allow_part_offset_column_in_projections
-allow_reduce_blocking_parts_task allow_remote_fs_zero_copy_replication allow_summing_columns_in_partition_or_order_key
-allow_suspicious_indices allow_tuple_element_aggregation allow_vertical_merges_from_compact_to_wide_parts
+allow_reduce_blocking_parts_task allow_remote_fs_zero_copy_replication
+allow_suspicious_indices allow_vertical_merges_from_compact_to_wide_parts
 always_fetch_merged_part always_fetch_mutated_part always_use_copy_instead_of_hardlinks apply_patches_on_merge
 assign_part_uuids cache_populated_by_fetch check_sample_column_is_correct
 columns_and_secondary_indices_sizes_lazy_calculation compress_per_column_in_compact_parts
@@ -162,7 +162,10 @@ ACCEPTED: Mapping[str, str] = {
 """Name -> kind of its values: `flag`, `size` (integer from 0), `positive`, `number`, `text`."""
 
 REFUSED: Mapping[str, tuple[str, str]] = {
+    "allow_coalescing_columns_in_partition_or_order_key": ("0", "Leave columns of keys out of the engine's list"),
     "allow_floating_point_partition_key": ("0", "Partition by a rounded value, such as toInt64(x)"),
+    "allow_summing_columns_in_partition_or_order_key": ("0", "Leave columns of keys out of the engine's list"),
+    "allow_tuple_element_aggregation": ("0", "Make the elements columns of their own"),
     "async_insert": ("0", "Inserts are not gathered: each is committed when its statement returns"),
     "compatibility_allow_sampling_expression_not_in_primary_key": ("0", "Put it into ORDER BY"),
     "disk": ("", "The warehouse says where data lies"),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from mergelake.core.engines import precedes_merges
 from mergelake.core.errors import ConflictError, MergelakeError, error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo, merged_name
@@ -281,11 +282,11 @@ def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject
         result = replace(result, mutation=max(result.mutation, op.mutations[-1]))
     if left != {pending(state.mutations, result)}:
         return Reject("The sources of the merge lack different mutations")
-    collapses = op.kind != "mutation" and state.schema.engine != "MergeTree"
-    deleting = {m.version for m in state.mutations if m.drops_rows}
-    if collapses and any(version in deleting for due in left for version in due):
-        # The merge may have removed rows in favour of ones that the mutation deletes: the mutation comes first.
-        return Reject("The sources of the merge lack a mutation that deletes rows")
+    first = {m.version for m in state.mutations if precedes_merges(state.schema.engine, m.drops_rows)}
+    if op.kind != "mutation" and any(version in first for due in left for version in due):
+        # The merge may have removed rows in favour of ones that the mutation deletes, or made one row of some of which
+        # it changes only one: the mutation comes first.
+        return Reject("The sources of the merge lack a mutation that changes its outcome")
     return None
 
 

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
+from mergelake.core.engines import precedes_merges
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo, merged_name
@@ -415,8 +416,8 @@ class Draft:
             done = [m.version for m in self._mutations if m.version not in lacking]
             forgotten = set(done[:-FINISHED_MUTATIONS_TO_KEEP])
         self._mutations = (*(m for m in self._mutations if m.version not in forgotten), new)
-        if op.drops_rows and self._schemas[self._schema_version].engine != "MergeTree":
-            # Rows that it deletes may have displaced others in these parts: it comes before their merge.
+        if precedes_merges(self._schemas[self._schema_version].engine, op.drops_rows):
+            # Rows that it deletes may have displaced others in these parts, say: it comes before their merge.
             for name in [*self._volatile] if op.partition_ids is None else op.partition_ids:
                 self._remove_volatile(name, lambda part: True)
 

@@ -1,7 +1,7 @@
 """Builds the result of a merge: vertically, one column after the other, in bounded memory.
 
-1. **Order.** The sorting key's columns (and the version, for Replacing) of all sources are read batch by batch
-   and merged; one byte a row is recorded: the source of the next row, and whether the row stays.
+1. **Order.** The sorting key's columns (and the column by which the engine decides: a version, a sign) of all sources
+   are read batch by batch and merged; one byte a row is recorded: the source of the next row, and whether it stays.
 2. **Primary key.** The columns that the primary key reads are gathered by that order and written, with the index.
 3. **Every other column** is gathered and written, a few at a time in threads. Small ones are read together, so that a
    part of thousands of columns does not take thousands of requests.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -30,14 +30,16 @@ from mergelake.core.types import DataType
 from mergelake.format.extremes import merge_extremes
 from mergelake.format.granules import granule_size
 from mergelake.format.partition import Partition
+from mergelake.merge.combine import aligned, combine_column, removed_rows, without_removed
 from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.source import SourceReader
 from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.merging import MergeStep, merge_runs
+from mergelake.order.mode import Mask, Mode
+from mergelake.order.modes import mode_of
 from mergelake.order.normalized_keys import word_count
-from mergelake.order.replacing import ReplacingMode, replacing_mode
 from mergelake.parts.ahead import open_parts
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.indexing import BoundIndex
@@ -79,7 +81,7 @@ def execute_merge(
     if dropped:
         _logger.warning("a merge of %s drops projections %s: they are not built", task.directory, sorted(dropped))
     merge = _Merge(store, task, max(1, threads), on_progress, disk or store)
-    order = merge.record()
+    order = merge.settled(merge.record())
     writer = merge.open_writer(order, ids, clock)
     try:
         merge.write(writer, order)
@@ -96,7 +98,10 @@ class _Merge:
         self._threads = threads
         self._settings = TableSettings(task.schema.settings)
         self._keys: TableKeys = table_keys(task.schema)
-        self._mode: ReplacingMode | None = replacing_mode(task.schema) if task.kind != "mutation" else None
+        self._mode: Mode | None = mode_of(task.schema) if task.kind != "mutation" else None
+        self._combined: RowOrder | None = None
+        """The order with the rows that are removed; None if none is."""
+        self._removed: Mask | None = None
         self._sources = [
             SourceReader(disk if s.local else store, task.directory, task.schema, s.manifest, s.lacks)
             for s in task.sources
@@ -120,24 +125,44 @@ class _Merge:
     def record(self) -> RowOrder:
         """The order of the result's rows."""
         names = self._order_columns()
-        version = self._mode.version if self._mode else None
-        version_type = self._task.schema.column(version).type if version else None
-        if not self._keys.sorting and version_type is None:
-            # Without a key and a version the order is that of the parts.
+        decides = self._mode.decides if self._mode else None
+        decides_type = self._task.schema.column(decides).type if decides else None
+        if not self._keys.sorting and decides_type is None:
+            # Without a key and such a column the order is that of the parts.
             steps = _in_turn([source.rows for source in self._sources])
-            return record_order(steps, len(self._sources), collapse=bool(self._mode))
+            return self._recorded(steps)
         types = [key.type for key in self._keys.sorting]
         # The merger holds a batch of every source as words: a word is 8 bytes, and 16 more where it begins a string.
         row_bytes = (24 * word_count(types) + 8) * len(self._sources)
         words_budget = self._settings.integer("merge_max_chunk_bytes") // row_bytes
         rows = max(1, min(self._batch_rows(names, len(self._sources)), words_budget))
         steps = merge_runs(
-            [self._key_batches(source, names, version, rows) for source in self._sources],
+            [self._key_batches(source, names, decides, rows) for source in self._sources],
             types,
             self._keys.descending,
-            version_type,
+            decides_type,
         )
-        return record_order(steps, len(self._sources), collapse=bool(self._mode))
+        return self._recorded(steps)
+
+    def _recorded(self, steps: Iterable[MergeStep]) -> RowOrder:
+        if self._mode is None:
+            return record_order(steps, len(self._sources))
+        parts = None
+        if self._mode.splits:
+            parts = np.array([at if s.info.level else -1 for at, s in enumerate(self._task.sources)], np.int64)
+        return record_order(steps, len(self._sources), self._mode.begin(False), parts)
+
+    def settled(self, order: RowOrder) -> RowOrder:
+        """The order without the rows that the engine removes once they are combined."""
+        combination = self._mode.combination if self._mode else None
+        if combination is None or not combination.nothing:
+            return order
+        sums = ((self._gather(order, name, [name]), judge) for name, judge in combination.nothing.items())
+        removed = removed_rows(sums)
+        if removed is None:
+            return order
+        self._combined, self._removed = order, removed
+        return without_removed(order, removed)
 
     def open_writer(self, order: RowOrder, ids: IdSource, clock: Clock) -> PartWriter:
         """The writer of the result, with granules by ClickHouse's rule for the average row."""
@@ -249,7 +274,7 @@ class _Merge:
         read = [list(batches) for batches in begun]
         for at, name in enumerate(names):
             sources = [iter([batch.column(at) for batch in batches]) for batches in read]
-            arrays = gather_column(self._task.schema.column(name).type, sources, order)
+            arrays = self._ordered(name, sources, order)
             self._write_column(writer, name, arrays, alone[name])
 
     def _write_column(
@@ -270,7 +295,7 @@ class _Merge:
     def _write_index(self, writer: PartWriter, order: RowOrder, index: BoundIndex) -> None:
         """Write an index over several columns, which are gathered once more, together."""
         sink, names = writer.index(index), list(index.columns)
-        for arrays in zip(*(self._gather(order, name, names) for name in names), strict=True):
+        for arrays in aligned([self._gather(order, name, names) for name in names]):
             sink.append(pa.RecordBatch.from_arrays(list(arrays), names))
         sink.finish()
 
@@ -280,7 +305,17 @@ class _Merge:
         rows = self._batch_rows(together, self._threads * len(self._sources))
         begun = [self._batches(source, [name], rows) for source in self._sources]
         sources = [(batch.column(0) for batch in batches) for batches in begun]
-        return gather_column(self._task.schema.column(name).type, sources, order, span)
+        return self._ordered(name, sources, order, span)
+
+    def _ordered(
+        self, name: str, sources: Sequence[Iterator[pa.Array]], order: RowOrder, span: int = _BATCH_ROWS_MAX
+    ) -> Iterator[pa.Array]:
+        """The column of the result."""
+        kind, combination = self._task.schema.column(name).type, self._mode.combination if self._mode else None
+        if combination is not None and name in combination.rules:
+            groups = self._combined or order
+            return combine_column(kind, sources, groups, combination.rules[name], span, self._removed)
+        return gather_column(kind, sources, order, span)
 
     def _batches(self, source: SourceReader, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         weight = sum(source.column_bytes(name) for name in names) / max(source.rows, 1)
@@ -292,19 +327,19 @@ class _Merge:
         return map(counted, source.read(names, rows, self._window_bytes))  # reading begins now
 
     def _key_batches(
-        self, source: SourceReader, names: Sequence[str], version: str | None, rows: int
+        self, source: SourceReader, names: Sequence[str], decides: str | None, rows: int
     ) -> Iterator[list[pa.Array]]:
         def keys(batch: pa.RecordBatch) -> list[pa.Array]:
             arrays = [key.evaluate(batch) for key in self._keys.sorting]
-            return [*arrays, batch.column(version)] if version is not None else arrays
+            return [*arrays, batch.column(decides)] if decides is not None else arrays
 
         return map(keys, self._batches(source, names, rows))
 
     def _order_columns(self) -> list[str]:
         """The columns that determine the order, and which rows stay."""
         names = [name for key in self._keys.sorting for name in key.columns]
-        if self._mode is not None and self._mode.version is not None:
-            names.append(self._mode.version)
+        if self._mode is not None and self._mode.decides is not None:
+            names.append(self._mode.decides)
         return list(dict.fromkeys(names))
 
     def _batch_rows(self, names: Sequence[str], batches: int) -> int:

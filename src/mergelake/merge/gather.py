@@ -33,18 +33,28 @@ _DICTIONARY_MAX = 1 << 20  # entries of a unified dictionary, before those that 
 
 
 def gather_column(
-    data_type: DataType, sources: Sequence[Iterator[pa.Array]], order: RowOrder, span_rows: int = 65536
+    data_type: DataType,
+    sources: Sequence[Iterator[pa.Array]],
+    order: RowOrder,
+    span_rows: int = 65536,
+    *,
+    every: bool = False,
 ) -> Iterator[pa.Array]:
     """The rows that stay, in order, as arrays of at most `span_rows` rows (none empty), in storage form.
 
-    `sources[i]` yields the column of source i, batch by batch, as many rows as `order` has of it.
+    `sources[i]` yields the column of source i, batch by batch, as many rows as `order` has of it. With `every`, rows
+    that are left out are gathered too.
     """
     kind = storage_type(data_type)
     unified = _Dictionary(kind, len(sources)) if pa.types.is_dictionary(kind) else None
     runs = [_Run(batches, unified, at) for at, batches in enumerate(sources)]
     moved = kind if unified is None else pa.int32()
     for entries in order.spans(span_rows):
-        counts = order.counts(entries, len(runs))
+        if every:
+            entries = entries & (order.dropped - 1)
+            counts = count_rows(entries, len(runs), order.dropped)
+        else:
+            counts = order.counts(entries, len(runs))
         kept = int(counts[-1])
         pieces = [run.take(int(count)) for run, count in zip(runs, counts[:-1], strict=True)]
         if not kept:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mergelake.jit.intrinsics import kernel
 from mergelake.order.merging import MergeStep
-from mergelake.order.replacing import WinnerStream
+from mergelake.order.mode import KeepStream, KeySplitter
 
 _MEMORY_BYTES = 64 << 20
 Entry = np.dtype[np.uint8] | np.dtype[np.uint16]
@@ -59,14 +59,22 @@ class RowOrder:
         return counts
 
 
-def record_order(steps: Iterable[MergeStep], sources: int, *, collapse: bool) -> RowOrder:
-    """Record the order of `steps` over `sources` sorted runs; with `collapse` only winners stay."""
+def record_order(
+    steps: Iterable[MergeStep],
+    sources: int,
+    stream: KeepStream | None = None,
+    parts: NDArray[np.int64] | None = None,
+) -> RowOrder:
+    """Record the order of `steps` over `sources` sorted runs; `stream` decides which rows stay, None: all.
+
+    `parts` has a number for each source, as a `KeySplitter` needs it; None: keys are not split.
+    """
+    splitter = KeySplitter()
     narrow = sources <= 127
     dtype: Entry = np.dtype(np.uint8) if narrow else np.dtype(np.uint16)
     dropped = 128 if narrow else 32768
-    log = _ByteLog()
+    log = ByteLog()
     rows = 0
-    stream = WinnerStream()
     waiting: deque[NDArray[np.uint16]] = deque()
 
     def settle(keeps: list[NDArray[np.bool_]]) -> None:
@@ -78,13 +86,15 @@ def record_order(steps: Iterable[MergeStep], sources: int, *, collapse: bool) ->
     for step in steps:
         if not len(step.runs):
             continue
-        if collapse:
+        if stream is not None:
             waiting.append(step.runs)
-            settle(stream.push(step.repeats, step.ranks))
+            repeats = step.repeats if parts is None else splitter.push(step.repeats, parts[step.runs])
+            settle(stream.push(repeats, step.ranks))
         else:
             rows += len(step.runs)
             log.append(step.runs.astype(dtype))
-    settle(stream.finish())
+    if stream is not None:
+        settle(stream.finish())
     return RowOrder(log.view(dtype), dropped, rows)
 
 
@@ -103,7 +113,7 @@ def count_rows(entries: Entries, sources: int, dropped: int) -> NDArray[np.int64
     return counts
 
 
-class _ByteLog:
+class ByteLog:
     """Arrays that are appended, and then read as one, in memory or in a temporary file."""
 
     def __init__(self) -> None:
@@ -112,6 +122,7 @@ class _ByteLog:
         self._file: IO[bytes] | None = None
 
     def append(self, entries: Entries) -> None:
+        """Add an array at the end; it must not be changed afterwards."""
         self._pieces.append(entries)
         self._bytes += entries.nbytes
         if self._bytes > _MEMORY_BYTES:
@@ -122,6 +133,7 @@ class _ByteLog:
             self._pieces.clear()
 
     def view(self, dtype: Entry) -> Entries:
+        """All arrays as one."""
         if self._file is None:
             return np.concatenate(self._pieces) if self._pieces else np.empty(0, dtype)
         self._file.flush()

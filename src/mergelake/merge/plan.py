@@ -16,10 +16,8 @@ from mergelake.core.schema import TableSchema
 from mergelake.log.state import PendingMutation
 from mergelake.log.volatile import lacking
 from mergelake.merge.select import Candidate
-from mergelake.order.replacing import ENGINE as REPLACING
+from mergelake.order.modes import ENGINES
 
-ENGINES = ("MergeTree", REPLACING)
-"""Engines whose parts can be merged."""
 SOURCES_MAX = 32767
 """Parts of one merge: the recorded order has 15 bits for a row's source (`order.RowOrder`)."""
 

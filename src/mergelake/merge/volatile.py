@@ -17,8 +17,9 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.log.state import ActivePart, State, VolatilePart
 from mergelake.log.volatile import inside, lacking, leaves, outermost, pending
-from mergelake.merge.plan import ENGINES, MergeSource, MergeTask
+from mergelake.merge.plan import MergeSource, MergeTask
 from mergelake.merge.select import Candidate
+from mergelake.order.modes import ENGINES
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,11 @@ class OnDisk(ActivePart):
 
 
 def volatile_allowed(schema: TableSchema) -> bool:
-    """Whether regular merges of this table may be volatile, because their result does not depend on their time.
+    """Whether regular merges of this table may be volatile: whether their result does not depend on their time.
 
     With a TTL it does: removed rows would return after the disk was lost. (So it does with an engine that rolls rows up
-    by their age, as GraphiteMergeTree does; none of `ENGINES` is.)
+    by their age, as GraphiteMergeTree does; none of `ENGINES` is.) It may depend on which parts are merged first, as in
+    a CollapsingMergeTree with signs in an odd order: readers see only what is published.
     """
     return schema.engine in ENGINES and not schema.ttl and not any(column.ttl for column in schema.columns)
 
@@ -68,7 +70,7 @@ def build_task(directory: str, state: State, part: VolatilePart, local: Mapping[
     """The merge that builds the bytes of a Live volatile part, from parts on this node's disk as far as possible.
 
     Its result is `local` if it belongs on a disk. If the bytes of a volatile source are not here, the active parts
-    beneath it replace it: merging is associative, so the rows and their order are the same.
+    beneath it replace it: any grouping of merges is as good.
     """
     partition = part.info.partition_id
     within = [v for v in state.volatile.get(partition, ()) if v.id != part.id and inside(v.info, part.info)]

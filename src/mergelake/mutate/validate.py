@@ -18,7 +18,7 @@ from mergelake.log.state import State
 from mergelake.log.volatile import unfinished
 from mergelake.mutate.expressions import VIRTUAL_COLUMNS, delete_condition, printed, settled
 from mergelake.order.keys import bind_key, table_keys
-from mergelake.order.replacing import replacing_mode
+from mergelake.order.modes import mode_of
 from mergelake.table.mutations import open_mutations
 from mergelake.views.bound import bind_command, bind_condition, bind_value
 from mergelake.views.commands import ROW_EXISTS, Command, Delete, Update, commands_text, parse_commands
@@ -111,14 +111,14 @@ def check_unfinished(state: State, limit: int | None = None) -> None:
 
 
 def fixed_columns(schema: TableSchema) -> frozenset[str]:
-    """The columns of keys, and the version: rows must keep their order and partition, and the winner of its key."""
+    """The columns of keys, and the version or sign: rows keep their order, partition and place in a key."""
     keys = table_keys(schema)
     fixed = {source.text for source in keys.partition_sources}
     fixed.update(name for key in (*keys.partition, *keys.sorting) for name in key.columns)
     if schema.sample_by:
         fixed.update(bind_key(schema.sample_by, schema).columns)
-    mode = replacing_mode(schema)
-    return frozenset(fixed if mode is None or mode.version is None else {*fixed, mode.version})
+    mode = mode_of(schema)
+    return frozenset(fixed if mode is None or mode.decides is None else {*fixed, mode.decides})
 
 
 def _checked(command: Command, schema: TableSchema, given: Submission) -> Command:

@@ -5,6 +5,11 @@
 `normalized_keys`  sorting keys as whole numbers that compare as the keys do
 `sorting`          the order of rows, exactly ClickHouse's
 `merging`          sorted runs -> one order
-`replacing`        the rows of a key that a ReplacingMergeTree keeps
+`modes`            what the engine of a table does with rows of equal keys; `mode` is the type of it
+`replacing`        ReplacingMergeTree
+`collapsing`       CollapsingMergeTree and VersionedCollapsingMergeTree
+`coalescing`       CoalescingMergeTree
+`summing`          SummingMergeTree
+`combining`        values of several rows as one, in memory and in pieces
 =================  ============================================================================
 """

@@ -3,17 +3,12 @@
 The one with the greatest version stays; among equals, and where there is no version, the last in the order of
 (part, row). For a merge and an insert, a tombstone (is_deleted = 1) is a row like any other: it must stay,
 because an older version of its key may arrive later. Only FINAL leaves out a key whose winner is a tombstone.
-
-The same rule is used by merges (streaming: `WinnerStream`), FINAL (`final_rows`) and `optimize_on_insert`
-(`collapse_block`). It is associative: merging in any grouping gives the same rows.
+The rule is associative: merging in any grouping gives the same rows.
 
 Source: ClickHouse, `src/Processors/Merges/Algorithms/ReplacingSortedAlgorithm.cpp`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -23,58 +18,30 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.jit.intrinsics import kernel
-from mergelake.order.keys import Block, TableKeys, table_keys, whole_column
-from mergelake.order.normalized_keys import normalized_keys, number_words, numpy_values, same_as_previous
+from mergelake.order.mode import Mode, check_version, engine_columns
+from mergelake.order.normalized_keys import numpy_values
 
 ENGINE = "ReplacingMergeTree"
 
 
-@dataclass(frozen=True, slots=True)
-class ReplacingMode:
-    """The engine's columns."""
+def replacing_mode(schema: TableSchema) -> Mode:
+    """The mode of a ReplacingMergeTree, checked.
 
-    version: str | None = None
-    """Column whose greatest value stays, or None: the last row stays."""
-    is_deleted: str | None = None
-    """UInt8 column that marks tombstones, or None."""
-
-
-def replacing_mode(schema: TableSchema) -> ReplacingMode | None:
-    """The mode of a ReplacingMergeTree, checked; None for another engine.
-
-    Raises NUMBER_OF_ARGUMENTS_DOESNT_MATCH, NO_SUCH_COLUMN_IN_TABLE or BAD_TYPE_OF_FIELD: CREATE TABLE calls this.
+    Raises NUMBER_OF_ARGUMENTS_DOESNT_MATCH, NO_SUCH_COLUMN_IN_TABLE, BAD_ARGUMENTS or BAD_TYPE_OF_FIELD.
     """
-    if schema.engine != ENGINE:
-        return None
     if len(schema.engine_args) > 2:
         raise error(
             "NUMBER_OF_ARGUMENTS_DOESNT_MATCH",
             f"{ENGINE} takes at most a version and an is_deleted column, got {len(schema.engine_args)} arguments",
         )
-    names = [argument.strip().strip("`") for argument in schema.engine_args]
-    for name in names:
-        if schema.column(name).default_kind == "ALIAS":
-            raise error("NO_SUCH_COLUMN_IN_TABLE", f"Column {name} of {ENGINE} is an ALIAS column, which is not stored")
-    if names:
-        kind = schema.column(names[0]).type
-        if not isinstance(kind, (t.Int, t.Float, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Bool)) or (
-            isinstance(kind, t.Int) and kind.bits > 64
-        ):
-            raise error(
-                "BAD_TYPE_OF_FIELD",
-                f"The version column {names[0]} of {ENGINE} cannot have type {kind}",
-                "Use an integer, Date, DateTime or DateTime64",
-            )
-    if len(names) == 2 and schema.column(names[1]).type != t.UINT8:
-        raise error(
-            "BAD_TYPE_OF_FIELD", f"The is_deleted column {names[1]} of {ENGINE} must have type UInt8",
-        )  # fmt: skip
-    return ReplacingMode(*names)
-
-
-def version_ranks(versions: pa.Array, data_type: t.DataType) -> NDArray[np.uint64]:
-    """The version column as numbers to compare; NaN is greatest."""
-    return number_words(versions, data_type)
+    columns = engine_columns(schema, ("version", "is_deleted"))
+    if columns:
+        check_version(columns[0], ENGINE)
+    if len(columns) == 2 and columns[1].type != t.UINT8:
+        message = f"The is_deleted column {columns[1].name} of {ENGINE} must have type UInt8"
+        raise error("BAD_TYPE_OF_FIELD", message)
+    names = [column.name for column in columns] + [None, None]
+    return Mode(ENGINE, lambda final: WinnerStream(), decides=names[0], tombstone=names[1])
 
 
 def winners(repeats: NDArray[np.bool_], ranks: NDArray[np.uint64] | None = None) -> NDArray[np.bool_]:
@@ -89,22 +56,19 @@ def winners(repeats: NDArray[np.bool_], ranks: NDArray[np.uint64] | None = None)
 
 
 class WinnerStream:
-    """Winners of keys whose rows may be spread over many blocks.
-
-    Blocks go in by `push` and come out, in order, once nothing that follows can change them.
-    """
+    """`KeepStream` of the winners of keys; `words` are versions, zeros for a table without."""
 
     def __init__(self) -> None:
         self._pending: list[NDArray[np.bool_]] = []
         self._open_row = -1
         self._open_rank = 0
 
-    def push(self, repeats: NDArray[np.bool_], ranks: NDArray[np.uint64]) -> list[NDArray[np.bool_]]:
+    def push(self, repeats: NDArray[np.bool_], words: NDArray[np.uint64]) -> list[NDArray[np.bool_]]:
         """Judge a block; returns the blocks that are settled: for each row whether it stays."""
         if not len(repeats):
             return []
         keep = np.empty(len(repeats), np.bool_)
-        beaten, open_row, open_rank = _judge(repeats, ranks, self._open_row >= 0, np.uint64(self._open_rank), keep)
+        beaten, open_row, open_rank = _judge(repeats, words, self._open_row >= 0, np.uint64(self._open_rank), keep)
         if beaten:
             self._pending[0][self._open_row] = False
         self._open_rank = int(open_rank)
@@ -121,63 +85,15 @@ class WinnerStream:
         return settled
 
 
-def collapse_block(block: Block, schema: TableSchema, keys: TableKeys | None = None) -> Block:
-    """`optimize_on_insert` for one sorted block of one partition: the rows that a merge would keep.
-
-    `block` holds storage-form columns; `keys` are `table_keys(schema)`, where the caller has them. Blocks of other
-    engines come back as they are. Raises INCORRECT_DATA for an is_deleted value other than 0 and 1.
-    """
-    mode = replacing_mode(schema)
-    if mode is None or block.num_rows == 0:
-        return block
-    check_tombstones(block, mode)
-    sorting = (keys or table_keys(schema)).sorting
-    keep = _keep(block, schema, mode, [key.values(block) for key in sorting], [key.type for key in sorting])
-    return block if keep.all() else block.filter(pa.array(keep))
-
-
-def final_rows(
-    block: Block, schema: TableSchema, keys: Sequence[pa.Array], key_types: Sequence[t.DataType]
-) -> NDArray[np.bool_]:
-    """Which rows FINAL shows, of all rows of some keys in merge order (key, part, row).
-
-    `keys` are the values of the sorting key's expressions, `block` holds at least the version and is_deleted columns,
-    all in storage form. Raises ILLEGAL_FINAL for an engine that does not collapse.
-    """
-    mode = replacing_mode(schema)
-    if mode is None:
-        raise error("ILLEGAL_FINAL", f"Storage {schema.engine} does not support FINAL", "Leave out FINAL")
-    keep = _keep(block, schema, mode, keys, key_types)
-    if mode.is_deleted is not None:
-        keep &= numpy_values(whole_column(block, mode.is_deleted)) == 0
-    return keep
-
-
-def check_tombstones(block: Block, mode: ReplacingMode) -> None:
-    """INCORRECT_DATA unless every is_deleted value is 0 or 1."""
-    if mode.is_deleted is None:
-        return
-    values = numpy_values(whole_column(block, mode.is_deleted))
-    if len(values) and values.max() > 1:
+def check_tombstones(values: pa.Array, name: str) -> None:
+    """INCORRECT_DATA unless every value of the is_deleted column is 0 or 1."""
+    numbers = numpy_values(values)
+    if len(numbers) and numbers.max() > 1:
         raise error(
             "INCORRECT_DATA",
-            f"Incorrect data: is_deleted = {values.max()} in column {mode.is_deleted}",
+            f"Incorrect data: is_deleted = {numbers.max()} in column {name}",
             "It must be 1 for a deleted row or 0",
         )
-
-
-def _keep(
-    block: Block,
-    schema: TableSchema,
-    mode: ReplacingMode,
-    keys: Sequence[pa.Array],
-    key_types: Sequence[t.DataType],
-) -> NDArray[np.bool_]:
-    # Under ORDER BY tuple() all rows have one key.
-    repeats = same_as_previous(normalized_keys(keys, key_types)) if keys else np.arange(block.num_rows) > 0
-    if mode.version is None:
-        return winners(repeats)
-    return winners(repeats, version_ranks(whole_column(block, mode.version), schema.column(mode.version).type))
 
 
 @kernel

@@ -13,6 +13,7 @@ from mergelake.core.durations import check_seconds
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.text import back_quote, quote_string
+from mergelake.order.collapsing import without_version
 from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
 
@@ -84,6 +85,7 @@ def attach_text(schema: TableSchema, name: str, disk: str, refresh_seconds: int)
 
 def definition(head: str, schema: TableSchema, settings: Sequence[str]) -> str:
     """A table definition of ClickHouse: `head` begins the statement, `settings` follow those of the table's data."""
+    schema = without_version(schema)
     arguments = f"({', '.join(schema.engine_args)})" if schema.engine_args else ""
     clauses = [f"ENGINE = {schema.engine}{arguments}"]
     if schema.partition_by:

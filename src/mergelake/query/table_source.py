@@ -28,6 +28,7 @@ from mergelake.expr.compiled import compile_expression
 from mergelake.expr.parser import parse
 from mergelake.log.part_map import Partitions
 from mergelake.log.state import ActivePart, PendingMutation
+from mergelake.order.modes import mode_of
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import is_remote
 from mergelake.query.attach import attached
@@ -198,6 +199,9 @@ class TableSource:
 
     def _never_attached(self, wanted: ReadRequest, parts: PartSet) -> str:
         snapshot = self.snapshot
+        mode = mode_of(snapshot.schema) if wanted.final else None
+        if mode is not None and mode.removes:
+            return f"FINAL of a {mode.engine} in ClickHouse removes rows whose sums that a query reads are all 0"
         if snapshot.settings.integer("max_partitions_to_read") > 0:
             return "max_partitions_to_read is set"
         pending = self._pending(parts)

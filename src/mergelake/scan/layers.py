@@ -34,11 +34,12 @@ from numpy.typing import NDArray
 from mergelake.core.arrow import storage_type
 from mergelake.core.types import DataType, is_nullable
 from mergelake.expr.bound import BoundNode, columns_of
+from mergelake.order.modes import final_rows, mode_of
 from mergelake.order.normalized_keys import normalized_keys, same_as_previous
-from mergelake.order.replacing import final_rows, replacing_mode
 from mergelake.order.sorting import sort_order
 from mergelake.parts.ahead import open_parts
 from mergelake.parts.flight import CoreSlots, Limits
+from mergelake.scan.combined import Combiner
 from mergelake.scan.filter import TOGETHER_BYTES, RowSelection, fetch_ahead
 from mergelake.scan.keys import decode_keys, scan_keys
 from mergelake.scan.ordered import Value, orderable, ordered
@@ -52,7 +53,7 @@ from mergelake.scan.source import Arrays, PartSource, evaluate, joined
 LAYER_ROWS = 1 << 20
 """Approximate number of rows in a layer."""
 LAYER_BYTES = 64 << 20
-"""Approximate bytes of a layer of an ordered read, which is held in memory."""
+"""Approximate bytes of a layer of which all columns are held in memory: ordered, or of an engine that combines rows."""
 
 Point = tuple[Value | None, ...]
 """A primary key."""
@@ -78,9 +79,9 @@ class _Layers:
         self._sorting: tuple[BoundNode, ...] = scan_keys(schema, whole=True).primary.nodes
         self._descending = schema.order_desc or (False,) * len(self._sorting)
         self._primary = scan_keys(schema).primary
-        mode = replacing_mode(schema) if plan.request.final else None
+        mode = mode_of(schema) if plan.request.final else None
         self._collapses = mode is not None
-        self._judged = tuple(name for name in (mode.version, mode.is_deleted) if name is not None) if mode else ()
+        self._judged = mode.judged if mode else ()
         self._key_columns = tuple(dict.fromkeys(name for node in self._sorting for name in columns_of(node)))
         first, rest = bound_conjuncts(plan.request, schema)
         early, late = split_by_key((*first, *rest), self._sorting)
@@ -96,6 +97,10 @@ class _Layers:
         steps = [name for step in (*self._early, *self._late) for name in step.columns]
         self._first = tuple(dict.fromkeys([*self._key_columns, *self._judged, *steps]))
         self._names = tuple(dict.fromkeys([*self._first, *plan.columns]))
+        self._combiner: Combiner | None = None
+        if mode is not None and mode.combination is not None:
+            self._combiner = Combiner(schema, plan.columns, self._late)
+            self._names = self._first = tuple(dict.fromkeys([*self._key_columns, *self._combiner.names]))
 
     @property
     def _row_bytes(self) -> int:
@@ -104,7 +109,7 @@ class _Layers:
 
     @property
     def _layer_rows(self) -> int:
-        if not self._plan.request.ordered:
+        if not self._plan.request.ordered and self._combiner is None:
             return LAYER_ROWS
         return min(LAYER_ROWS, LAYER_BYTES // max(1, self._row_bytes) or 1)
 
@@ -236,6 +241,8 @@ class _Layers:
                 alive.append(rows)
         if not alive:
             return []
+        if self._combiner is not None:
+            return self._combined(alive, self._combiner)
         if self._collapses:
             for rows, keep in zip(alive, self._staying(alive), strict=True):
                 rows.keep(keep)
@@ -246,6 +253,22 @@ class _Layers:
             fetch_ahead(passing, self._plan.columns)
         batches = [rows.batch(self._plan.columns, self._schema) for rows in passing]
         return self._sorted(passing, batches) if self._plan.request.ordered and passing else batches
+
+    def _combined(self, alive: Sequence[RowSelection], combiner: Combiner) -> list[pa.RecordBatch]:
+        """The rows that an engine makes of several, filtered, in the order of the sorting key."""
+        if self._shared.is_far:
+            fetch_ahead(alive, self._names)
+        read = [rows.fetch(self._names) for rows in alive]
+        columns = {name: joined([arrays[name] for arrays in read]) for name in self._names}
+        keys, types = self._joined_keys(alive)
+        order = sort_order(keys, types, self._descending)
+        if order is not None:
+            places = pa.array(order)
+            keys = [key.take(places) for key in keys]
+            columns = {name: array.take(places) for name, array in columns.items()}
+        arrays = combiner.combine(columns, sum(rows.count for rows in alive), keys, types)
+        whole = [pa.RecordBatch.from_arrays(arrays, schema=self._schema)] if arrays else []
+        return whole if self._limit is None else [batch.slice(0, self._limit) for batch in whole]
 
     def _first_rows(self, selections: Sequence[RowSelection], limit: int) -> list[RowSelection]:
         """The first `limit` rows of the layer in key order; the others are dropped."""
@@ -313,7 +336,9 @@ class _Layers:
             keys = [key.take(places) for key in keys]
             columns = {name: array.take(places) for name, array in columns.items()}
         block = pa.RecordBatch.from_pydict(columns or {"": pa.nulls(total)})
-        staying = final_rows(block, self._plan.schema, keys, types)
+        parts = [at if rows.source.level else -1 for at, rows in enumerate(alive)]
+        merged = np.repeat(np.array(parts, np.int64), counts)
+        staying = final_rows(block, self._plan.schema, keys, types, merged if order is None else merged[order])
         out = np.empty(total, dtype=bool)
         out[slice(None) if order is None else order] = staying
         return np.split(out, np.cumsum(counts)[:-1])

@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
@@ -30,7 +29,7 @@ from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import EvaluationContext
 from mergelake.format.names import streams_by_column
 from mergelake.log.state import ActivePart, PendingMutation
-from mergelake.order.replacing import replacing_mode
+from mergelake.order.modes import final_mode
 from mergelake.parts.ahead import open_parts
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import is_remote
@@ -154,8 +153,8 @@ def plan_scan(
     """
     schema = snapshot.schema
     columns = requested_columns(request, schema)
-    if request.final and replacing_mode(schema) is None:
-        raise error("ILLEGAL_FINAL", f"Storage {schema.engine} does not support FINAL", "Leave out FINAL")
+    if request.final:
+        final_mode(schema)
     first, rest = bound_conjuncts(request, schema)
     pieces = (*first, *rest)
     keys = scan_keys(schema)

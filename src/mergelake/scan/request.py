@@ -31,7 +31,7 @@ class ScanRequest:
     prewhere: str | None = None
     """Conditions to evaluate first; those of `where` are ordered automatically."""
     final: bool = False
-    """Rows as if all parts were merged (ReplacingMergeTree)."""
+    """Rows as if all parts were merged (engines that collapse rows)."""
     sample: float | None = None
     """Fraction of the range of the sampling key, above 0 and up to 1."""
     sample_offset: float = 0.0

@@ -66,6 +66,8 @@ class PartSource:
         self._narrowed = NarrowedSteps(steps, reader, schema) if steps is not None else None
         self._reader = reader
         self._info = info
+        self.level = info.level
+        """Level of the part."""
         self._schema = schema
         self._types = all_types(schema)
         ids = frozenset(reader.manifest.columns)

@@ -200,6 +200,12 @@ def _is_on(db: Database, name: str) -> bool:
 def _optimize(db: Database, statement: s.Optimize) -> None:
     table, partition = db.open(statement.name), statement.partition
     whole = partition is None or not (partition.values or partition.id)
+    if statement.cleanup:
+        if table.schema.engine != "ReplacingMergeTree":
+            message = "Cannot OPTIMIZE with CLEANUP table: only ReplacingMergeTree can be CLEANUP"
+            raise error("CANNOT_ASSIGN_OPTIMIZE", message)
+        hint = "Rows that are marked deleted stay; DELETE removes them"
+        raise error("NOT_IMPLEMENTED", "OPTIMIZE … CLEANUP is not supported", hint)
     table.optimize(
         partition_id=None if partition is None or whole else _partition_id(db, statement.name, partition),
         final=statement.final,

@@ -192,9 +192,9 @@ def _optimize(cursor: Cursor) -> s.Statement:
     name = cursor.table_name()
     partition = partition_clause(cursor) if cursor.at("PARTITION") else None
     final = cursor.accept("FINAL")
-    if cursor.at("DEDUPLICATE") or cursor.at("CLEANUP"):
-        raise error("NOT_IMPLEMENTED", f"OPTIMIZE … {cursor.peek().upper} is not supported", "Use a ReplacingMergeTree")
-    return s.Optimize(name, partition, final)
+    if cursor.at("DEDUPLICATE"):
+        raise error("NOT_IMPLEMENTED", "OPTIMIZE … DEDUPLICATE is not supported", "Use a ReplacingMergeTree")
+    return s.Optimize(name, partition, final, cursor.accept("CLEANUP"))
 
 
 def _check(cursor: Cursor) -> s.Statement:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.core.text import back_quote, quote_identifier_if_needed, quote_string
+from mergelake.order.collapsing import without_version
 from mergelake.order.keys import table_keys
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.statements import Like
@@ -17,6 +18,7 @@ _NULLABLE = ("Nullable(", "LowCardinality(Nullable(")
 
 def create_table_text(name: str, schema: TableSchema) -> str:
     """The CREATE TABLE statement that makes this table, laid out as ClickHouse does; `name` is `database.table`."""
+    schema = without_version(schema)
     full = ".".join(quote_identifier_if_needed(part) for part in name.split(".", 1))
     inside = [f"    {_column(column)}" for column in schema.columns]
     inside += [

@@ -220,6 +220,8 @@ class Optimize:
     name: Name
     partition: PartitionClause | None = None
     final: bool = False
+    cleanup: bool = False
+    """Whether CLEANUP was asked for, which is refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,24 +20,20 @@ from mergelake.format.codec import parse_default_codec
 from mergelake.format.codec_types import check_codec
 from mergelake.format.profile import PROFILES
 from mergelake.format.state_programs import state_program
+from mergelake.order.collapsing import with_version
 from mergelake.order.keys import KeyColumn, bind_key, bind_partition_key, key_tree
-from mergelake.order.replacing import replacing_mode
+from mergelake.order.modes import ENGINES, mode_of
 from mergelake.table.blocks import check_defaults
 from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated
 
-ENGINES = ("MergeTree", "ReplacingMergeTree")
-"""Engines that can be created."""
-
 _OTHER_ENGINES = """
-AggregatingMergeTree Alias ArrowStream AzureBlobStorage AzureQueue BigQuery Buffer COSN CoalescingMergeTree
-CollapsingMergeTree DeltaLake DeltaLakeAzure DeltaLakeLocal DeltaLakeS3 Dictionary Distributed EmbeddedRocksDB
-Executable ExecutablePool File FileLog FuzzJSON FuzzQuery GCS GenerateRandom GraphiteMergeTree HDFS Hudi Iceberg
-IcebergAzure IcebergHDFS IcebergLocal IcebergS3 JDBC Join Kafka KeeperMap Log Loop MaterializedPostgreSQL
-MaterializedView Memory Merge MongoDB MySQL Null ODBC OSS Paimon PaimonAzure PaimonHDFS PaimonLocal PaimonS3
-PostgreSQL QueryRunner Redis Remote RemoteSecure ReplicatedAggregatingMergeTree ReplicatedCoalescingMergeTree
-ReplicatedCollapsingMergeTree ReplicatedGraphiteMergeTree ReplicatedMergeTree ReplicatedReplacingMergeTree
-ReplicatedSummingMergeTree ReplicatedVersionedCollapsingMergeTree S3 S3Queue SQLite Set StripeLog
-SummingMergeTree TimeSeries TinyLog URL VersionedCollapsingMergeTree View YTsaurus
+AggregatingMergeTree Alias ArrowStream AzureBlobStorage AzureQueue BigQuery Buffer COSN DeltaLake DeltaLakeAzure
+DeltaLakeLocal DeltaLakeS3 Dictionary Distributed EmbeddedRocksDB Executable ExecutablePool File FileLog FuzzJSON
+FuzzQuery GCS GenerateRandom GraphiteMergeTree HDFS Hudi Iceberg IcebergAzure IcebergHDFS IcebergLocal IcebergS3 JDBC
+Join Kafka KeeperMap Log Loop MaterializedPostgreSQL MaterializedView Memory Merge MongoDB MySQL Null ODBC OSS Paimon
+PaimonAzure PaimonHDFS PaimonLocal PaimonS3 PostgreSQL QueryRunner Redis Remote RemoteSecure
+ReplicatedAggregatingMergeTree ReplicatedGraphiteMergeTree S3 S3Queue SQLite Set StripeLog TimeSeries TinyLog URL View
+YTsaurus
 """
 """Engines of ClickHouse that are not supported; any other name is unknown."""
 
@@ -61,7 +57,7 @@ def define(
         The keys: a column, an expression, or a sequence of them. Without `order_by` the primary key is the sorting key;
         without a `primary_key` it is the reverse.
     engine
-        `MergeTree` or `ReplacingMergeTree`, which may have arguments: `ReplacingMergeTree(version)`.
+        An engine, with its arguments: `ReplacingMergeTree(version)`; see `docs/merging.md`.
     settings
         Settings of the table, see `docs/settings-list.md`.
 
@@ -133,8 +129,9 @@ def check_schema(schema: TableSchema) -> TableSchema:
             columns.append(column)
             continue
         columns.append(replace(column, codec=check_codec(column.codec, column.type, default)))
-    schema = replace(schema, columns=tuple(columns))
+    schema = _plain_engine(replace(schema, columns=tuple(columns)))
     _check_engine(schema)
+    schema = with_version(schema)
     _check_streams(schema)
     _check_defaults(schema)
     sorting = _check_sorting_key(schema, settings)
@@ -163,10 +160,11 @@ def _key(expressions: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _split_engine(text: str) -> tuple[str, tuple[str, ...]]:
-    match = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", text)
+    match = re.fullmatch(r"\s*(\w+)\s*(?:\(((?:[^()]|\([^()]*\))*)\))?\s*", text)
     if match is None:
         raise error("SYNTAX_ERROR", f"Cannot read the engine '{text}'", "Write it as in ReplacingMergeTree(version)")
-    arguments = tuple(part.strip() for part in (match.group(2) or "").split(",") if part.strip())
+    parts = re.findall(r"(?:\([^()]*\)|[^,()])+", match.group(2) or "")
+    arguments = tuple(part.strip() for part in parts if part.strip())
     return match.group(1), arguments
 
 
@@ -190,10 +188,23 @@ def _check_profile(settings: TableSettings) -> None:
         raise error("BAD_ARGUMENTS", f"part_profile cannot be '{profile}'", f"It is one of {', '.join(PROFILES)}")
 
 
+def _plain_engine(schema: TableSchema) -> TableSchema:
+    """`Replicated…` and `Shared…` as the engine itself, without path and replica: every table is shared here."""
+    match = re.fullmatch(r"(?:Replicated|Shared)(\w+)", schema.engine)
+    if match is None or match.group(1) not in ENGINES:
+        return schema
+    arguments = schema.engine_args
+    quoted = sum(argument.strip().startswith("'") for argument in arguments[:2])
+    if quoted == 1:
+        message = f"{schema.engine} takes a path and the name of a replica, or neither"
+        raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", message, "Leave them out")
+    return replace(schema, engine=match.group(1), engine_args=arguments[quoted:])
+
+
 def _check_engine(schema: TableSchema) -> None:
     name, arguments = schema.engine, schema.engine_args
     if name not in ENGINES:
-        supported = f"Supported are {' and '.join(ENGINES)}"
+        supported = f"Supported are {', '.join(ENGINES)}"
         if name in _OTHER_ENGINES.split():
             raise error("NOT_IMPLEMENTED", f"Table engine {name} is not supported (yet)", supported)
         raise error("UNKNOWN_STORAGE", f"Unknown table engine {name}", supported)
@@ -205,7 +216,7 @@ def _check_engine(schema: TableSchema) -> None:
         )
     if name == "MergeTree" and arguments:
         raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", f"Engine {name} takes no arguments, got {', '.join(arguments)}")
-    replacing_mode(schema)
+    mode_of(schema)
 
 
 def _check_streams(schema: TableSchema) -> None:

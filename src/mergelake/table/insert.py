@@ -34,7 +34,7 @@ from mergelake.log.operations import AddParts, LogOp
 from mergelake.log.retention import directory_of, reachable
 from mergelake.log.state import State
 from mergelake.order.keys import Block, TableKeys, table_keys
-from mergelake.order.replacing import collapse_block
+from mergelake.order.modes import check_rows, collapse_block, mode_of
 from mergelake.order.sorting import sort_order
 from mergelake.parts.objects import PartObjects, shared_size
 from mergelake.parts.part_spec import PartTarget, SortedRows
@@ -134,7 +134,8 @@ class _BlockWriter:
         self._target, self._threads, self._name_part, self._base_version = target, threads, name_part, base_version
         self._schema, self._settings = target.schema, target.settings
         self._keys = table_keys(target.schema)
-        self._collapses = self._schema.engine != "MergeTree" and self._settings.integer("optimize_on_insert") > 0
+        self._mode = mode_of(target.schema)
+        self._collapses = self._mode is not None and self._settings.integer("optimize_on_insert") > 0
         self._completer: BlockCompleter | None = None
 
     def write(self, block: pa.Table) -> list[PartManifest]:
@@ -169,8 +170,10 @@ class _BlockWriter:
 
     def _pieces(self, block: pa.Table) -> Iterator[_Piece]:
         for piece, partition in self._sorted(block):
+            if self._mode is not None:
+                check_rows(piece, self._mode)
             if self._collapses:
-                piece = collapse_block(piece, self._schema, self._keys)
+                piece = collapse_block(piece, self._schema, self._keys, self._mode)
             if piece.num_rows:  # a piece that collapses to nothing gives no part
                 level = int(self._collapses)
                 yield _Piece(piece, partition, level, self._name_part and self._name_part(partition, level))

@@ -20,7 +20,7 @@ from mergelake.log.operations import LogOp, Mutation, RowsUnchanged
 from mergelake.log.state import State
 from mergelake.mutate.validate import check_unfinished
 from mergelake.order.keys import Block
-from mergelake.order.replacing import replacing_mode
+from mergelake.order.modes import mode_of
 from mergelake.parts.cache import PartCache
 from mergelake.scan.plan import plan_scan
 from mergelake.scan.read import read_items
@@ -188,7 +188,7 @@ class _Attempts:
         names = tuple(column.name for column in schema.stored)
         if condition is None:
             return _concatenated([], schema, names)
-        final = replacing_mode(schema) is not None
+        final = mode_of(schema) is not None
         request = ScanRequest(names, condition, final=final)
         plan = plan_scan(
             handle.store, handle.directory, Snapshot.of(state), request, self.using.caches, count_steps=False

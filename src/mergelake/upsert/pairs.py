@@ -18,7 +18,7 @@ from mergelake.expr.bound import BoundNode
 from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.values import to_arrow
 from mergelake.order.keys import whole_column
-from mergelake.order.replacing import replacing_mode
+from mergelake.order.modes import mode_of
 from mergelake.table.blocks import BlockCompleter
 from mergelake.upsert.keys import Keys, key_text
 from mergelake.upsert.request import SOURCE, TARGET, Merge, insertable
@@ -76,8 +76,8 @@ def changes_of(merge: Merge, source: pa.Table, target: pa.Table, ids: IdSource, 
     replacing = np.unique(pairs.source[acts & ~updates])
     inserted = np.concatenate([replacing, _unmatched(merge, source, pairs)])
     deleted = np.unique(pairs.source[changed])
-    mode = replacing_mode(merge.schema)
-    if mode is not None and mode.is_deleted is not None:  # the row of a tombstone is read by nobody, and hides others
+    mode = mode_of(merge.schema)
+    if mode is not None and mode.hides:  # rows that FINAL does not show may hide or change those that are added
         deleted = np.union1d(deleted, inserted)
     names = [column.name for column in insertable(merge.schema)]
     tables = [table.select(names) for table in added]

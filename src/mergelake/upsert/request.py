@@ -13,7 +13,7 @@ from mergelake.expr.bound import BoundColumn, BoundNode, columns_of
 from mergelake.expr.nodes import Call, Literal, referenced_columns
 from mergelake.expr.parser import parse
 from mergelake.order.keys import table_keys
-from mergelake.order.replacing import replacing_mode
+from mergelake.order.modes import mode_of
 
 SOURCE, TARGET = "source.", "target."
 """Prefixes of columns in expressions."""
@@ -171,7 +171,7 @@ def check_on(on: Sequence[str], schema: TableSchema, given: Sequence[str]) -> No
             )
         if not isinstance(t.inner_type(column.type), _COMPARABLE) or isinstance(column.type, t.SimpleAggregateFunction):
             raise error("BAD_ARGUMENTS", f"Rows cannot be matched on column {name} of type {column.type}")
-    if replacing_mode(schema) is not None:
+    if mode_of(schema) is not None:
         keys = {name for key in table_keys(schema).sorting if key.plain for name in key.columns}
         other = next((name for name in on if name not in keys), None)
         if other is not None:

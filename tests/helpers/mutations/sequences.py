@@ -131,14 +131,17 @@ class _Drawing:
             rows = 3
         self._rows += rows
         if rows <= 5:
-            cells = (f"({', '.join(self._expressions.literal(c.kind) for c in given)})" for _ in range(rows))
+            cells = (f"({', '.join(self._literal(c) for c in given)})" for _ in range(rows))
             return f"INSERT INTO t ({names}) VALUES {', '.join(cells)}"
         values = ", ".join(self._varied(column) for column in given)
         return f"INSERT INTO t ({names}) SELECT {values} FROM numbers({rows})"
 
+    def _literal(self, column: DrawnColumn) -> str:
+        return self._rng.choice(column.values) if column.values else self._expressions.literal(column.kind)
+
     def _varied(self, column: DrawnColumn) -> str:
         """A value that depends on `number`: one of the literals of its type."""
-        literals = LITERALS[column.kind]
+        literals = column.values or LITERALS[column.kind]
         chosen = self._rng.sample(literals, self._rng.randrange(1, len(literals) + 1))
         pool = f"CAST([{', '.join(chosen)}] AS Array({column.kind}))"
         return f"{pool}[1 + cityHash64(number, {self._rng.randrange(1000)}) % {len(chosen)}]"
@@ -187,6 +190,9 @@ class _Drawing:
         if rng.random() < 0.1:
             names.append("_partition_id")
         shape = rng.random()
+        if final and self._table.engine == "SummingMergeTree":
+            where = self._of_all.condition() if rng.random() < 0.5 else ""
+            return Read(tuple(names), where, final=True, by=by, connection=connection)
         if shape < 0.2:
             return Read(tuple(names), by=by, connection=connection, final=final)
         where = self._of_all.condition() if rng.random() < 0.7 else ""

@@ -28,6 +28,12 @@ _PARTITIONS = (
     ("Bool", "{x}"),
     *(("LowCardinality(String)", "{x}"), ("String", "length({x})"), ("Int16", "({x} % 2, {x} > 0)")),
 )  # fmt: skip
+_ENGINES = (
+    *("MergeTree", "MergeTree", "Replacing", "Replacing(ver)", "Replacing(ver, gone)"),
+    *("Collapsing(sign)", "Collapsing(sign)", "VersionedCollapsing(sign, ver)", "VersionedCollapsing(sign, ver)"),
+    *("Coalescing", "Coalescing", "Summing", "Summing"),
+)
+_COMBINE = ("Coalescing", "Summing")
 _INDEXES = ("minmax", "set(0)", "set(3)", "bloom_filter", "bloom_filter(0.2)")
 _COMPACT = "min_bytes_for_wide_part = 1000000000, min_rows_for_wide_part = 1000000000"
 _THEIRS = (
@@ -49,6 +55,8 @@ class DrawnColumn:
     default_kind: str = ""
     """DEFAULT, MATERIALIZED, ALIAS or nothing."""
     default: str = ""
+    values: tuple[str, ...] = ()
+    """Literals that an INSERT may give; empty: any of the type."""
 
     @property
     def is_computed(self) -> bool:
@@ -115,8 +123,12 @@ def draw_table(rng: random.Random) -> DrawnTable:
     partition_by = _partition_key(rng, columns)
     engine = _engine(rng, columns)
     for _ in range(rng.randrange(2, 7)):
-        columns.append(DrawnColumn(f"c{len(columns)}", rng.choice(KINDS)))
-    columns += _computed(rng, columns)
+        kinds = [kind for kind in KINDS if kind != "Bool"] if engine == "SummingMergeTree" else KINDS  # sums above 1
+        columns.append(DrawnColumn(f"c{len(columns)}", rng.choice(kinds)))
+    computed = _computed(rng, columns)
+    if engine.startswith(_COMBINE):  # an UPDATE of ClickHouse computes MATERIALIZED columns anew in all rows of a part
+        computed = [column for column in computed if column.default_kind != "MATERIALIZED"]
+    columns += computed
     rng.shuffle(columns)
     granularity = str(rng.choice((1, 2, 4, 8, 16, 64, 8192)))
     ours = {"index_granularity": granularity, "allow_nullable_key": "1", "max_partitions_per_insert_block": "0"}
@@ -160,7 +172,7 @@ def _partition_key(rng: random.Random, columns: list[DrawnColumn]) -> str:
 
 def _engine(rng: random.Random, columns: list[DrawnColumn]) -> str:
     keyed = any(column.name.startswith("k") for column in columns)
-    engine = rng.choice(("MergeTree", "MergeTree", "Replacing", "Replacing(ver)", "Replacing(ver, gone)"))
+    engine = rng.choice(_ENGINES)
     if engine == "MergeTree" or not keyed:
         return "MergeTree"
     if "ver" in engine:
@@ -169,7 +181,13 @@ def _engine(rng: random.Random, columns: list[DrawnColumn]) -> str:
         )
     if "gone" in engine:
         columns.append(DrawnColumn("gone", "UInt8", fixed=True))
-    return engine.replace("Replacing", "ReplacingMergeTree")
+    if engine == "Summing":  # FINAL of ClickHouse sums what a query reads: with this column no row sums to nothing
+        columns.append(DrawnColumn("held", "UInt64", fixed=True, values=("1",)))
+    if "sign" in engine:
+        signs = rng.choice((("1", "-1"), ("1", "1", "1", "-1")))
+        columns.append(DrawnColumn("sign", "Int8", fixed=True, values=signs))
+    name, bracket, arguments = engine.partition("(")
+    return f"{name}MergeTree{bracket}{arguments}"
 
 
 def _computed(rng: random.Random, columns: Sequence[DrawnColumn]) -> list[DrawnColumn]:

@@ -78,7 +78,7 @@ def test_the_winner_of_a_key_does_not_depend_on_where_blocks_end(seed: int) -> N
             expected[key] = row
     keep = [row in expected.values() for row in range(n)]
     cuts = sorted(random.integers(0, n + 1, 6).tolist())
-    order = record_order(_steps(groups, cuts), 1, collapse=True)
+    order = record_order(_steps(groups, cuts), 1, WinnerStream())
     assert (order.entries < order.dropped).tolist() == keep
     assert order.rows == len(expected)
     [whole] = _steps(groups, [])
@@ -100,7 +100,7 @@ def test_a_long_order_goes_to_a_file_and_comes_back(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("mergelake.merge.order._MEMORY_BYTES", 100)
     steps = [MergeStep(np.arange(50, dtype=np.uint16), np.zeros(50, np.bool_), np.zeros(50, np.uint64))] * 9
     for sources in (50, 200):
-        order = record_order(iter(steps), sources, collapse=False)
+        order = record_order(iter(steps), sources)
         assert isinstance(order.entries, np.memmap)
         assert order.entries.tolist() == list(range(50)) * 9
 

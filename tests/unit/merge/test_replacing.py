@@ -6,7 +6,7 @@ import pytest
 from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import TableSchema
 from mergelake.core.types import DataType, parse_type
-from mergelake.order.replacing import collapse_block, final_rows, replacing_mode
+from mergelake.order.modes import collapse_block, final_rows, mode_of
 from mergelake.table.define import define
 
 COLUMNS = {"k": "UInt32", "v": "UInt8", "gone": "UInt8", "a": "String"}
@@ -72,7 +72,7 @@ def test_final_needs_an_engine_that_collapses() -> None:
     with pytest.raises(MergelakeError, match="MergeTree does not support FINAL") as caught:
         final_rows(ROWS, schema_of("MergeTree"), *keys_of(ROWS))
     assert caught.value.code == 181
-    assert replacing_mode(schema_of("MergeTree")) is None
+    assert mode_of(schema_of("MergeTree")) is None
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,22 @@ def test_a_plain_table_is_accepted_and_its_primary_key_spelled_out():
     assert check_schema(schema) == schema
 
 
+@pytest.mark.parametrize(
+    ("engine", "plain"),
+    [
+        ("ReplicatedMergeTree('/clickhouse/tables/{shard}/t', '{replica}')", ("MergeTree", ())),
+        ("ReplicatedReplacingMergeTree('/t', 'r', t)", ("ReplacingMergeTree", ("t",))),
+        ("ReplicatedReplacingMergeTree(t)", ("ReplacingMergeTree", ("t",))),
+        ("SharedMergeTree", ("MergeTree", ())),
+        ("SharedReplacingMergeTree('/t', 'r', t, d)", ("ReplacingMergeTree", ("t", "d"))),
+        ("SharedSummingMergeTree('/t', 'r', (t, d))", ("SummingMergeTree", ("(t, d)",))),
+    ],
+)
+def test_replicated_and_shared_engines_are_the_plain_ones(engine, plain):
+    schema = define(COLUMNS, order_by="k", engine=engine)
+    assert (schema.engine, schema.engine_args) == plain
+
+
 def test_an_engine_may_carry_arguments():
     schema = define(COLUMNS, order_by="k", engine="ReplacingMergeTree(t, d)")
     assert (schema.engine, schema.engine_args) == ("ReplacingMergeTree", ("t", "d"))
@@ -39,8 +55,9 @@ def test_an_engine_may_carry_arguments():
         ({"order_by": "k", "primary_key": ["k", "s"]}, 36, "prefix"),
         ({"order_by": "k", "partition_by": "f"}, 36, "Floating point"),
         ({"order_by": "k", "partition_by": "n"}, 44, "allow_nullable_key"),
-        ({"order_by": "k", "engine": "MergeTee"}, 56, "Supported are MergeTree and ReplacingMergeTree"),
-        ({"order_by": "k", "engine": "SummingMergeTree"}, 48, "not supported"),
+        ({"order_by": "k", "engine": "MergeTee"}, 56, "Supported are MergeTree, ReplacingMergeTree"),
+        ({"order_by": "k", "engine": "AggregatingMergeTree"}, 48, "not supported"),
+        ({"order_by": "k", "engine": "ReplicatedMergeTree('/t')"}, 42, "or neither"),
         ({"order_by": "k", "engine": "MergeTree(k)"}, 42, "no arguments"),
         ({"order_by": "k", "engine": "ReplacingMergeTree(s)"}, 169, "version column s"),
         ({"order_by": "k", "engine": "ReplacingMergeTree(n)"}, 169, "version column n"),

@@ -76,7 +76,7 @@ def test_a_small_insert_is_two_puts():  # M-068
 def test_every_part_is_sorted_and_holds_its_partition_only(monkeypatch):
     seen = []
 
-    def spy(piece, schema, keys):
+    def spy(piece, schema, keys, mode):
         seen.append(piece)
         return piece
 
@@ -104,7 +104,7 @@ def test_an_inserted_block_is_merged_by_its_engine_first():
 
 
 def test_a_collapse_to_nothing_writes_no_part(monkeypatch):
-    monkeypatch.setattr("mergelake.table.insert.collapse_block", lambda piece, schema, keys: piece.slice(0, 0))
+    monkeypatch.setattr("mergelake.table.insert.collapse_block", lambda piece, schema, keys, mode: piece.slice(0, 0))
     handle = new_table(REPLACING)
     assert write(handle, block([1], [1])) == []
     assert objects(handle) == []

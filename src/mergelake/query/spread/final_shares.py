@@ -15,6 +15,7 @@ from mergelake.core import types as t
 from mergelake.core.schema import TableSchema
 from mergelake.core.text import back_quote
 from mergelake.log.state import ActivePart
+from mergelake.order.modes import mode_of
 from mergelake.parts.ahead import open_parts
 from mergelake.query.attach.part_set import PartSet
 from mergelake.query.spread.halves import NotSplitError
@@ -67,7 +68,8 @@ def final_shares(parts: PartSet, count: int) -> list[FinalShare]:
 
 def key_type(schema: TableSchema) -> t.DataType:
     """The type of the first column of the sorting key. Raises NotSplitError for an unsupported type."""
-    if "Replacing" not in schema.engine:
+    mode = mode_of(schema)
+    if mode is None or mode.removes:
         raise NotSplitError(f"FINAL of {schema.engine} compares rows of all parts")
     name = schema.order_by[0] if schema.order_by else ""
     column = next((column for column in schema.stored if column.name == name), None)

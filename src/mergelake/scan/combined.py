@@ -1,0 +1,55 @@
+"""FINAL of an engine that makes one row of several: values of rows that no part has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from mergelake.core.schema import TableSchema
+from mergelake.core.types import DataType
+from mergelake.expr import bind
+from mergelake.expr.aliases import alias_expression
+from mergelake.expr.bound import columns_of
+from mergelake.expr.evaluate import EvaluationContext
+from mergelake.order.modes import final_block, final_mode
+from mergelake.scan.predicate import all_types
+from mergelake.scan.prewhere import FilterStep
+from mergelake.scan.source import Arrays, block_of, evaluate, joined
+
+
+class Combiner:
+    """Combines rows, and evaluates on the result what cannot be evaluated before: conditions and ALIAS columns."""
+
+    def __init__(self, schema: TableSchema, columns: Sequence[str], late: Sequence[FilterStep]) -> None:
+        self._schema, self._columns = schema, columns
+        self._types = all_types(schema)
+        self._conditions = [condition for step in late for condition in step.conditions]
+        aliases = [n for n in columns if schema.has(n) and schema.column(n).default_kind == "ALIAS"]
+        self._aliases = {name: bind(alias_expression(name, schema), self._types) for name in aliases}
+        wanted = [name for name in columns if name not in self._aliases]
+        for expression in (*self._conditions, *self._aliases.values()):
+            wanted += columns_of(expression)
+        combination = final_mode(schema).combination
+        wanted += combination.nothing if combination is not None else ()
+        self.names = tuple(dict.fromkeys(wanted))
+        """The columns that `combine` needs."""
+
+    def combine(
+        self, arrays: Arrays, rows: int, keys: Sequence[pa.Array], key_types: Sequence[DataType]
+    ) -> list[pa.Array]:
+        """The columns of the result, of the rows that FINAL shows and that pass the conditions; empty for no row.
+
+        `arrays` have `rows` rows in merge order (key, part, row), `keys` their sorting keys.
+        """
+        block = final_block(block_of(arrays, rows), self._schema, keys, key_types)
+        for condition in self._conditions:
+            if block.num_rows:
+                block = block.filter(pa.array(EvaluationContext.of_block(block, self._types).mask(condition)))
+        if not block.num_rows:
+            return []
+        found = {name: joined(block.column(name).chunks) for name in self.names}
+        for name, expression in self._aliases.items():
+            sources = {source: found[source] for source in columns_of(expression)}
+            found[name] = evaluate(expression, sources, self._types, block.num_rows)
+        return [found[name] for name in self._columns]
