@@ -235,3 +235,20 @@ def test_a_node_needs_a_real_directory_and_known_roles(tmp_path):
         with pytest.raises(MergelakeError) as refused:
             warehouse.node(**wrong)
         assert refused.value.name == "BAD_ARGUMENTS"
+
+
+def test_a_node_with_a_disk_keeps_to_the_target_and_the_table_says_what_was_written(tmp_path):
+    warehouse = Warehouse(str(tmp_path / "store"))
+    table = warehouse.create_table("t", define({"k": "UInt64"}, order_by="k"))  # all settings have their defaults
+    node = warehouse.node("n", local=str(tmp_path / "disk"))
+    for first in range(0, 60_000, 1000):
+        table.append(pa.table({"k": pa.array(range(first, first + 1000), pa.uint64())}))
+        while node.step() or not node.idle():
+            time.sleep(0.005)
+    table.refresh()
+    assert node.status.volatile_published > 0
+    assert 1 < table.write_amplification <= 2.1 * 1.03
+    parts = len(list(table.handle.log.state.parts()))
+    table.optimize(final=True)
+    assert 1 < table.write_amplification <= 2.1 * 1.03  # users asked for that
+    assert parts < 30

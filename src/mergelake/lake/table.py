@@ -447,6 +447,14 @@ class Table:
         """Bytes of replaced and dropped parts that are kept for older versions and tags."""
         return self.handle.log.state.retired.bytes_on_disk
 
+    @property
+    def write_amplification(self) -> float:
+        """Bytes that inserts and merges in the background wrote to the store for each byte inserted, ever.
+
+        The setting `write_amplification_target` bounds it. Neither OPTIMIZE nor mutations are in it.
+        """
+        return self.handle.log.state.written.amplification
+
     def update(self, values: Mapping[str, str], where: str, *, partition_id: str | None = None) -> int:
         """Change columns of the rows that match; returns the version from which on every reader sees it.
 
