@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+AGGREGATING = "AggregatingMergeTree"
 COALESCING = "CoalescingMergeTree"
 SUMMING = "SummingMergeTree"
-COMBINING = frozenset((COALESCING, SUMMING))
+COMBINING = frozenset((AGGREGATING, COALESCING, SUMMING))
 """Engines that make one row of several: any mutation of these has to come before they are merged."""
 
 

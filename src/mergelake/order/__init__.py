@@ -9,7 +9,8 @@
 `replacing`        ReplacingMergeTree
 `collapsing`       CollapsingMergeTree and VersionedCollapsingMergeTree
 `coalescing`       CoalescingMergeTree
-`summing`          SummingMergeTree
+`summing`          SummingMergeTree; `sums` of groups of rows
+`aggregating`      AggregatingMergeTree; `aggregates` are its functions
 `combining`        values of several rows as one, in memory and in pieces
 =================  ============================================================================
 """

@@ -32,7 +32,10 @@ def coalescing_mode(schema: TableSchema) -> Mode:
     rules: dict[str, Rule] = dict.fromkeys(_PLACES, last_row) if listed is None else {}
     for column in schema.stored:
         if column.name not in fixed and (listed is None or column.name in listed):
-            refuse_aggregates(column, schema.engine)
+            refuse_states(column, schema.engine)
+            if isinstance(column.type, t.SimpleAggregateFunction):
+                message = f"Column {column.name} of type {column.type} in a {COALESCING} is not supported"
+                raise error("NOT_IMPLEMENTED", message, "Use an AggregatingMergeTree or a SummingMergeTree")
             rules[column.name] = last_value if is_nullable(column.type) else last_row
     return Mode(COALESCING, lambda final: FirstStream(), combination=Combination(rules))
 
@@ -79,9 +82,9 @@ def listed_columns(schema: TableSchema) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def refuse_aggregates(column: Column, engine: str) -> None:
-    """NOT_IMPLEMENTED for a column whose values ClickHouse combines by an aggregate function of their own."""
-    if isinstance(column.type, t.AggregateFunction | t.SimpleAggregateFunction):
+def refuse_states(column: Column, engine: str) -> None:
+    """NOT_IMPLEMENTED for a column of states of an aggregate function, which ClickHouse merges."""
+    if isinstance(column.type, t.AggregateFunction):
         message = f"Column {column.name} of type {column.type} in a {engine} is not supported"
         raise error("NOT_IMPLEMENTED", message, "Keep states in a MergeTree, and merge them in queries")
 

@@ -60,7 +60,7 @@ def combine_block(block: Block, repeats: Mask, combination: Combination) -> pa.T
     table = block if isinstance(block, pa.Table) else pa.Table.from_batches([block])
     if not block.num_rows:
         return table
-    if len(begins) < block.num_rows:
+    if len(begins) < block.num_rows or combination.single_rows:
         rules, names = combination.rules, block.schema.names
         table = pa.table({name: rules.get(name, first_value)(whole_column(block, name), begins) for name in names})
     gone = None

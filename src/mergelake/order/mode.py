@@ -48,6 +48,10 @@ class Combination:
     """Column -> its rule."""
     nothing: Mapping[str, Judge] = field(default_factory=dict)
     """Column -> which of its combined values are nothing: a row of which all are is removed. Empty: none is."""
+    single_rows: bool = False
+    """Whether a rule may give another value than that of a single row."""
+    by_columns: bool = False
+    """Whether the rows that FINAL of ClickHouse shows depend on the columns that a query reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,11 @@ class Mode:
     def removes(self) -> bool:
         """Whether rows that were combined may be removed."""
         return self.combination is not None and bool(self.combination.nothing)
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether the rows that FINAL of ClickHouse shows depend on the columns that a query reads."""
+        return self.combination is not None and self.combination.by_columns
 
     @property
     def judged(self) -> tuple[str, ...]:

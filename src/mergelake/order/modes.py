@@ -13,9 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core import types as t
-from mergelake.core.engines import COALESCING, SUMMING
+from mergelake.core.engines import AGGREGATING, COALESCING, SUMMING
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
+from mergelake.order.aggregating import aggregating_mode
 from mergelake.order.coalescing import coalescing_mode
 from mergelake.order.collapsing import COLLAPSING, VERSIONED, check_signs, collapsing_mode, versioned_mode
 from mergelake.order.combining import combine_block
@@ -31,6 +32,7 @@ _MODES: Mapping[str, Callable[[TableSchema], Mode]] = {
     VERSIONED: versioned_mode,
     COALESCING: coalescing_mode,
     SUMMING: summing_mode,
+    AGGREGATING: aggregating_mode,
 }
 ENGINES = ("MergeTree", *_MODES)
 """The engines of tables."""

@@ -200,7 +200,7 @@ class TableSource:
     def _never_attached(self, wanted: ReadRequest, parts: PartSet) -> str:
         snapshot = self.snapshot
         mode = mode_of(snapshot.schema) if wanted.final else None
-        if mode is not None and mode.removes:
+        if mode is not None and mode.by_columns:
             return f"FINAL of a {mode.engine} in ClickHouse removes rows whose sums that a query reads are all 0"
         if snapshot.settings.integer("max_partitions_to_read") > 0:
             return "max_partitions_to_read is set"

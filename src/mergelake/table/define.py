@@ -27,12 +27,12 @@ from mergelake.table.blocks import check_defaults
 from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated
 
 _OTHER_ENGINES = """
-AggregatingMergeTree Alias ArrowStream AzureBlobStorage AzureQueue BigQuery Buffer COSN DeltaLake DeltaLakeAzure
+Alias ArrowStream AzureBlobStorage AzureQueue BigQuery Buffer COSN DeltaLake DeltaLakeAzure
 DeltaLakeLocal DeltaLakeS3 Dictionary Distributed EmbeddedRocksDB Executable ExecutablePool File FileLog FuzzJSON
 FuzzQuery GCS GenerateRandom GraphiteMergeTree HDFS Hudi Iceberg IcebergAzure IcebergHDFS IcebergLocal IcebergS3 JDBC
 Join Kafka KeeperMap Log Loop MaterializedPostgreSQL MaterializedView Memory Merge MongoDB MySQL Null ODBC OSS Paimon
 PaimonAzure PaimonHDFS PaimonLocal PaimonS3 PostgreSQL QueryRunner Redis Remote RemoteSecure
-ReplicatedAggregatingMergeTree ReplicatedGraphiteMergeTree S3 S3Queue SQLite Set StripeLog TimeSeries TinyLog URL View
+ReplicatedGraphiteMergeTree S3 S3Queue SQLite Set StripeLog TimeSeries TinyLog URL View
 YTsaurus
 """
 """Engines of ClickHouse that are not supported; any other name is unknown."""

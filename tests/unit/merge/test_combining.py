@@ -19,7 +19,7 @@ from mergelake.merge.plan import plan_merge
 from mergelake.order.combining import GroupStream, first_value, last_row, last_value
 from mergelake.order.mode import Rule
 from mergelake.order.modes import collapse_block, mode_of
-from mergelake.order.summing import total
+from mergelake.order.sums import total
 from mergelake.table.define import define
 from tests.helpers.merging import SmallTable, plain
 

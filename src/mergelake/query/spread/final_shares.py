@@ -69,7 +69,7 @@ def final_shares(parts: PartSet, count: int) -> list[FinalShare]:
 def key_type(schema: TableSchema) -> t.DataType:
     """The type of the first column of the sorting key. Raises NotSplitError for an unsupported type."""
     mode = mode_of(schema)
-    if mode is None or mode.removes:
+    if mode is None or mode.by_columns:
         raise NotSplitError(f"FINAL of {schema.engine} compares rows of all parts")
     name = schema.order_by[0] if schema.order_by else ""
     column = next((column for column in schema.stored if column.name == name), None)
