@@ -109,11 +109,14 @@ COLUMNS = {
     "v": "UInt32",
     "a": "Array(UInt8)",
 }
+FUNCTIONS = {"l": "max", "n": "anyLast", "s": "min", "v": "groupBitXor", "a": "groupArrayArray"}
+AGGREGATED = {name: f"SimpleAggregateFunction({function}, {COLUMNS[name]})" for name, function in FUNCTIONS.items()}
 
 
 def schema(engine: str, profile: str, compact: bool) -> TableSchema:
     given = {**SETTINGS, "part_profile": profile, "min_bytes_for_wide_part": 1 << 20 if compact else 0}
-    return define(COLUMNS, order_by="k", engine=engine, settings=given)
+    columns = COLUMNS | AGGREGATED if engine == "AggregatingMergeTree" else COLUMNS
+    return define(columns, order_by="k", engine=engine, settings=given)
 
 
 @st.composite
@@ -135,7 +138,9 @@ def rows(draw):
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(rows(), min_size=4, max_size=7),
-    st.sampled_from(["MergeTree", "ReplacingMergeTree(v)", "CoalescingMergeTree", "SummingMergeTree((v))"]),
+    st.sampled_from(
+        ["MergeTree", "ReplacingMergeTree(v)", "CoalescingMergeTree", "SummingMergeTree((v))", "AggregatingMergeTree"]
+    ),
     st.sampled_from(["classic", "modern"]),
     st.booleans(),
     st.data(),

@@ -61,7 +61,7 @@ def simple_aggregate(column: Column, engine: str) -> Rule:
     name = _LOWER.get(kind.function.lower()) or _OTHER.get(kind.function) or kind.function
     make = _FUNCTIONS.get(name)
     if make is None:
-        message = f"Column {column.name}: the aggregate function {kind.function} in a {engine} is not supported"
+        message = f"Column {column.name}: the aggregate function {kind.function} is not supported by {engine}"
         raise error("NOT_IMPLEMENTED", message, f"Supported are {', '.join(_FUNCTIONS)}")
     top = kind.inner.inner if isinstance(kind.inner, t.LowCardinality) else kind.inner
     plain = top.inner if isinstance(top, t.Nullable) else top

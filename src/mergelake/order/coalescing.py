@@ -34,7 +34,7 @@ def coalescing_mode(schema: TableSchema) -> Mode:
         if column.name not in fixed and (listed is None or column.name in listed):
             refuse_states(column, schema.engine)
             if isinstance(column.type, t.SimpleAggregateFunction):
-                message = f"Column {column.name} of type {column.type} in a {COALESCING} is not supported"
+                message = f"Column {column.name} of type {column.type} is not supported by {COALESCING}"
                 raise error("NOT_IMPLEMENTED", message, "Use an AggregatingMergeTree or a SummingMergeTree")
             rules[column.name] = last_value if is_nullable(column.type) else last_row
     return Mode(COALESCING, lambda final: FirstStream(), combination=Combination(rules))
@@ -85,7 +85,7 @@ def listed_columns(schema: TableSchema) -> tuple[str, ...] | None:
 def refuse_states(column: Column, engine: str) -> None:
     """NOT_IMPLEMENTED for a column of states of an aggregate function, which ClickHouse merges."""
     if isinstance(column.type, t.AggregateFunction):
-        message = f"Column {column.name} of type {column.type} in a {engine} is not supported"
+        message = f"Column {column.name} of type {column.type} is not supported by {engine}"
         raise error("NOT_IMPLEMENTED", message, "Keep states in a MergeTree, and merge them in queries")
 
 

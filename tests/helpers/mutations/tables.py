@@ -31,9 +31,9 @@ _PARTITIONS = (
 _ENGINES = (
     *("MergeTree", "MergeTree", "Replacing", "Replacing(ver)", "Replacing(ver, gone)"),
     *("Collapsing(sign)", "Collapsing(sign)", "VersionedCollapsing(sign, ver)", "VersionedCollapsing(sign, ver)"),
-    *("Coalescing", "Coalescing", "Summing", "Summing"),
+    *("Coalescing", "Coalescing", "Summing", "Summing", "Aggregating", "Aggregating"),
 )
-_COMBINE = ("Coalescing", "Summing")
+_COMBINE = ("Coalescing", "Summing", "Aggregating")
 _INDEXES = ("minmax", "set(0)", "set(3)", "bloom_filter", "bloom_filter(0.2)")
 _COMPACT = "min_bytes_for_wide_part = 1000000000, min_rows_for_wide_part = 1000000000"
 _THEIRS = (
@@ -57,6 +57,8 @@ class DrawnColumn:
     default: str = ""
     values: tuple[str, ...] = ()
     """Literals that an INSERT may give; empty: any of the type."""
+    function: str = ""
+    """Of a SimpleAggregateFunction of the type."""
 
     @property
     def is_computed(self) -> bool:
@@ -66,7 +68,8 @@ class DrawnColumn:
     @property
     def text(self) -> str:
         """As CREATE TABLE has it."""
-        return f"{self.name} {self.kind} {self.default_kind} {self.default}".strip()
+        kind = f"SimpleAggregateFunction({self.function}, {self.kind})" if self.function else self.kind
+        return f"{self.name} {kind} {self.default_kind} {self.default}".strip()
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,9 @@ def draw_table(rng: random.Random) -> DrawnTable:
     engine = _engine(rng, columns)
     for _ in range(rng.randrange(2, 7)):
         kinds = [kind for kind in KINDS if kind != "Bool"] if engine == "SummingMergeTree" else KINDS  # sums above 1
-        columns.append(DrawnColumn(f"c{len(columns)}", rng.choice(kinds)))
+        kind = rng.choice(kinds)
+        function = rng.choice(_functions(kind)) if engine == "AggregatingMergeTree" else ""
+        columns.append(DrawnColumn(f"c{len(columns)}", kind, function=function))
     computed = _computed(rng, columns)
     if engine.startswith(_COMBINE):  # an UPDATE of ClickHouse computes MATERIALIZED columns anew in all rows of a part
         computed = [column for column in computed if column.default_kind != "MATERIALIZED"]
@@ -141,6 +146,9 @@ def draw_table(rng: random.Random) -> DrawnTable:
         ours["min_bytes_for_full_part_storage"] = "0"
     if rng.random() < 0.3:
         ours["merge_max_chunk_bytes"] = "1000"
+    if engine == "AggregatingMergeTree":
+        ours["allow_dimensions_outside_sorting_key"] = "1"
+        theirs += ", allow_dimensions_outside_sorting_key = 1"
     if any(descending):
         theirs += ", allow_experimental_reverse_key = 1"
     return DrawnTable(
@@ -188,6 +196,21 @@ def _engine(rng: random.Random, columns: list[DrawnColumn]) -> str:
         columns.append(DrawnColumn("sign", "Int8", fixed=True, values=signs))
     name, bracket, arguments = engine.partition("(")
     return f"{name}MergeTree{bracket}{arguments}"
+
+
+def _functions(kind: str) -> tuple[str, ...]:
+    """Functions that combine values of the type; nothing is a column that takes the first row."""
+    plain = without_wrappers(kind)
+    if "LowCardinality" in kind[1:]:  # inside of an array
+        return ("",)
+    rows = ("", "any", "anyLast", "any_respect_nulls", "anyLast_respect_nulls")
+    if plain.startswith(("Array(Nullable", "Tuple", "Map")):
+        return rows
+    if plain.startswith("Array"):
+        return (*rows, "groupArrayArray")
+    if plain.startswith(("Int", "UInt")):
+        return (*rows, "min", "max", "sumWithOverflow", "groupBitAnd", "groupBitOr", "groupBitXor")
+    return (*rows, "min", "max")
 
 
 def _computed(rng: random.Random, columns: Sequence[DrawnColumn]) -> list[DrawnColumn]:

@@ -171,8 +171,8 @@ def test_a_task_survives_pickle() -> None:
 def test_engines_without_merges_are_refused_by_name() -> None:
     table = small_table()
     table.insert(block([1]))
-    other = replace(table.handle.schema, engine="AggregatingMergeTree")
-    with pytest.raises(MergelakeError, match="AggregatingMergeTree"):
+    other = replace(table.handle.schema, engine="GraphiteMergeTree")
+    with pytest.raises(MergelakeError, match="GraphiteMergeTree"):
         plan_merge("t", other, table.parts)
 
 

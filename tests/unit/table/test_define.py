@@ -56,7 +56,7 @@ def test_an_engine_may_carry_arguments():
         ({"order_by": "k", "partition_by": "f"}, 36, "Floating point"),
         ({"order_by": "k", "partition_by": "n"}, 44, "allow_nullable_key"),
         ({"order_by": "k", "engine": "MergeTee"}, 56, "Supported are MergeTree, ReplacingMergeTree"),
-        ({"order_by": "k", "engine": "AggregatingMergeTree"}, 48, "not supported"),
+        ({"order_by": "k", "engine": "GraphiteMergeTree('x')"}, 48, "not supported"),
         ({"order_by": "k", "engine": "ReplicatedMergeTree('/t')"}, 42, "or neither"),
         ({"order_by": "k", "engine": "MergeTree(k)"}, 42, "no arguments"),
         ({"order_by": "k", "engine": "ReplacingMergeTree(s)"}, 169, "version column s"),
