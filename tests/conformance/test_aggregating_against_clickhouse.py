@@ -1,4 +1,4 @@
-"""SimpleAggregateFunction columns of AggregatingMergeTree and SummingMergeTree: all functions, many types, random rows."""
+"""SimpleAggregateFunction columns of AggregatingMergeTree and SummingMergeTree: all functions, random rows."""
 
 from __future__ import annotations
 
@@ -157,7 +157,8 @@ BAD_COLUMNS = [
     ("sum", "Nullable(Int8)"), ("sum", "BFloat16"), ("sum", "Enum8('a' = 1)"), ("sumWithOverflow", "DateTime"),
     ("sumWithOverflow", "Enum8('a' = 1)"), ("groupBitOr", "Float64"), ("groupBitAnd", "Date"),
     ("groupArrayArray", "UInt8"), ("groupArrayArray", "Array(Nullable(String))"),
-    ("any", "Array(LowCardinality(String))"), ("groupUniqArrayArray", "Map(UInt8, UInt8)"), ("groupUniqArrayArray", "Array(Nullable(UInt8))"),
+    ("any", "Array(LowCardinality(String))"),
+    ("groupUniqArrayArray", "Map(UInt8, UInt8)"), ("groupUniqArrayArray", "Array(Nullable(UInt8))"),
     ("min", "Variant(UInt8, String)"), ("max", "Dynamic"), ("max", "Array(LowCardinality(String))"),
 ]  # fmt: skip
 DEFINITIONS += [

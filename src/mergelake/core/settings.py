@@ -163,6 +163,11 @@ _TABLE = (
     ),
     Setting("optimize_on_insert", True, "Apply the engine's merge rule to each inserted block"),
     Setting(
+        "allow_dimensions_outside_sorting_key",
+        False,
+        "Let an AggregatingMergeTree have columns that are neither in a key nor aggregated; they take the first row",
+    ),
+    Setting(
         "old_parts_lifetime", 480, "Accepted, no effect: `history_retention_seconds` and `gc_grace_seconds` decide"
     ),
     Setting(

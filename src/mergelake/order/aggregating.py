@@ -12,6 +12,7 @@ from mergelake.core import types as t
 from mergelake.core.engines import AGGREGATING
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
+from mergelake.core.settings import TableSettings
 from mergelake.order.aggregates import changes_single_rows, simple_aggregate
 from mergelake.order.coalescing import key_sources, refuse_states
 from mergelake.order.combining import FirstStream
@@ -41,7 +42,7 @@ def aggregating_mode(schema: TableSchema) -> Mode:
             rules[column.name] = simple_aggregate(column, AGGREGATING)
         elif column.name not in fixed and column.default_kind != "MATERIALIZED":
             dimensions.append(column.name)
-    if rules and dimensions and schema.settings.get(_ALLOW, "0") == "0":
+    if rules and dimensions and not TableSettings(schema.settings).integer(_ALLOW):
         message = f"Columns of an {AGGREGATING} are neither in its sorting key nor aggregated: {', '.join(dimensions)}"
         hint = f"Merges would keep the value of any row: add them to ORDER BY, aggregate them, or set {_ALLOW} = 1"
         raise error("BAD_ARGUMENTS", message, hint)

@@ -19,7 +19,7 @@ from mergelake.table.handle import TableHandle
 
 HIDDEN = "[HIDDEN]"
 """Replaces a secret, as in ClickHouse's own SHOW CREATE TABLE."""
-_TABLE_SETTINGS = ("index_granularity", "allow_nullable_key")
+_TABLE_SETTINGS = ("index_granularity", "allow_nullable_key", "allow_dimensions_outside_sorting_key")
 
 
 def create_statement(

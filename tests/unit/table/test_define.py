@@ -30,6 +30,7 @@ def test_a_plain_table_is_accepted_and_its_primary_key_spelled_out():
         ("ReplicatedReplacingMergeTree(t)", ("ReplacingMergeTree", ("t",))),
         ("SharedMergeTree", ("MergeTree", ())),
         ("SharedReplacingMergeTree('/t', 'r', t, d)", ("ReplacingMergeTree", ("t", "d"))),
+        ("ReplicatedAggregatingMergeTree('/t', 'r')", ("AggregatingMergeTree", ())),
         ("SharedSummingMergeTree('/t', 'r', (t, d))", ("SummingMergeTree", ("(t, d)",))),
     ],
 )
