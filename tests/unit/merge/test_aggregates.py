@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ from mergelake.order.modes import collapse_block
 from mergelake.table.define import define
 from tests.helpers.merging import SmallTable, plain
 
-Values = list[object]
+Values = list[Any]
 SMALL = st.integers(0, 3)
 TEXTS = st.sampled_from([b"", b"a", b"aaaaaaaa", b"aaaaaaaaa", b"aaaaaaaab", b"b", b"a\0"])
 FLOATS = st.sampled_from([0.0, -0.0, 1.5, -2.0, math.nan, math.inf])
@@ -35,53 +36,53 @@ def known(values: Values) -> Values:
     return [value for value in values if value is not None]
 
 
-def of_known(function: Callable[[Values], object]) -> Callable[[Values], object]:
+def of_known(function: Callable[[Values], Any]) -> Callable[[Values], Any]:
     """Of the values that are not NULL, or NULL."""
     return lambda values: function(known(values)) if known(values) else None
 
 
 def different(values: Values) -> Values:
-    return list(dict.fromkeys(itertools.chain.from_iterable(values)))  # type: ignore[arg-type]
+    return list(dict.fromkeys(itertools.chain.from_iterable(values)))
 
 
 def least(values: Values) -> object:
     numbers = [value for value in values if value == value]
-    return min(numbers) if numbers else values[0]  # type: ignore[type-var]
+    return min(numbers) if numbers else values[0]
 
 
 def greatest(values: Values) -> object:
     numbers = [value for value in values if value == value]
-    return max(numbers) if numbers else values[0]  # type: ignore[type-var]
+    return max(numbers) if numbers else values[0]
 
 
-def wide(value: object) -> int:
-    return int.from_bytes(value, "little", signed=True)  # type: ignore[arg-type]
+def wide(value: bytes) -> int:
+    return int.from_bytes(value, "little", signed=True)
 
 
-CASES: list[tuple[str, str, st.SearchStrategy[object], Callable[[Values], object]]] = [
-    ("sum", "UInt64", SMALL, sum),  # type: ignore[list-item]
-    ("sum", "Nullable(Int64)", st.none() | SMALL, of_known(sum)),  # type: ignore[arg-type]
-    ("sum", "LowCardinality(UInt64)", SMALL, sum),  # type: ignore[list-item]
-    ("sum", "Float64", FLOATS, lambda values: reduce(lambda x, y: x + y, values, 0.0)),  # type: ignore[operator, return-value, arg-type]
-    ("sumWithOverflow", "UInt8", st.integers(0, 255), lambda values: sum(values) % 256),  # type: ignore[call-overload]
-    ("min", "Int8", st.integers(-3, 3), min),  # type: ignore[list-item]
-    ("max", "Nullable(UInt8)", st.none() | SMALL, of_known(max)),  # type: ignore[arg-type]
-    ("min", "String", TEXTS, min),  # type: ignore[list-item]
-    ("max", "LowCardinality(Nullable(String))", st.none() | TEXTS, of_known(max)),  # type: ignore[arg-type]
+CASES: list[tuple[str, str, st.SearchStrategy[Any], Callable[[Values], Any]]] = [
+    ("sum", "UInt64", SMALL, sum),
+    ("sum", "Nullable(Int64)", st.none() | SMALL, of_known(sum)),
+    ("sum", "LowCardinality(UInt64)", SMALL, sum),
+    ("sum", "Float64", FLOATS, lambda values: reduce(lambda x, y: x + y, values, 0.0)),
+    ("sumWithOverflow", "UInt8", st.integers(0, 255), lambda values: sum(values) % 256),
+    ("min", "Int8", st.integers(-3, 3), min),
+    ("max", "Nullable(UInt8)", st.none() | SMALL, of_known(max)),
+    ("min", "String", TEXTS, min),
+    ("max", "LowCardinality(Nullable(String))", st.none() | TEXTS, of_known(max)),
     ("min", "Float64", FLOATS, least),
     ("max", "Float64", FLOATS, greatest),
     ("max", "Int128", WIDE, lambda values: max(values, key=wide)),
-    ("min", "Array(UInt8)", st.lists(SMALL, max_size=3), min),  # type: ignore[list-item]
-    ("max", "Tuple(UInt8, String)", PAIRS, lambda values: max(values, key=lambda v: (v["1"], v["2"]))),  # type: ignore[index]
+    ("min", "Array(UInt8)", st.lists(SMALL, max_size=3), min),
+    ("max", "Tuple(UInt8, String)", PAIRS, lambda values: max(values, key=lambda v: (v["1"], v["2"]))),
     ("any", "Nullable(String)", st.none() | TEXTS, of_known(lambda values: values[0])),
     ("anyLast", "Nullable(Int8)", st.none() | SMALL, of_known(lambda values: values[-1])),
     ("any_respect_nulls", "Nullable(Int8)", st.none() | SMALL, lambda values: values[0]),
     ("anyLast_respect_nulls", "Nullable(Int8)", st.none() | SMALL, lambda values: values[-1]),
     ("any", "Array(UInt8)", st.lists(SMALL), lambda values: values[0]),
-    ("groupBitAnd", "UInt16", st.integers(0, 7), lambda values: reduce(lambda x, y: x & y, values)),  # type: ignore[operator]
-    ("groupBitOr", "Nullable(UInt8)", st.none() | SMALL, of_known(lambda values: reduce(lambda x, y: x | y, values))),  # type: ignore[operator]
-    ("groupBitXor", "LowCardinality(UInt32)", SMALL, lambda values: reduce(lambda x, y: x ^ y, values)),  # type: ignore[operator]
-    ("groupArrayArray", "Array(String)", st.lists(TEXTS, max_size=3), lambda values: list(itertools.chain(*values))),  # type: ignore[arg-type]
+    ("groupBitAnd", "UInt16", st.integers(0, 7), lambda values: reduce(lambda x, y: x & y, values)),
+    ("groupBitOr", "Nullable(UInt8)", st.none() | SMALL, of_known(lambda values: reduce(lambda x, y: x | y, values))),
+    ("groupBitXor", "LowCardinality(UInt32)", SMALL, lambda values: reduce(lambda x, y: x ^ y, values)),
+    ("groupArrayArray", "Array(String)", st.lists(TEXTS, max_size=3), lambda values: list(itertools.chain(*values))),
     ("groupUniqArrayArray", "Array(String)", st.lists(TEXTS, max_size=3), different),
     ("groupUniqArrayArray", "Array(Int64)", st.lists(SMALL, max_size=3), different),
 ]  # fmt: skip
@@ -106,7 +107,7 @@ def in_pieces(rule: Rule, groups: list[Values], cuts: list[int], kind: pa.DataTy
 @given(st.data(), st.lists(st.integers(0, 40), max_size=6))
 @settings(max_examples=25, deadline=None)
 def test_a_column_is_combined_alike_in_any_pieces_and_as_by_hand(
-    case: tuple[str, str, st.SearchStrategy[object], Callable[[Values], object]], data: st.DataObject, cuts: list[int]
+    case: tuple[str, str, st.SearchStrategy[Any], Callable[[Values], Any]], data: st.DataObject, cuts: list[int]
 ) -> None:
     function, kind, values, model = case
     rule, stored = rule_of(function, kind)
@@ -172,7 +173,9 @@ def test_an_aggregated_column_of_a_key_is_refused() -> None:
 def test_single_rows_are_combined_too() -> None:
     kinds = {"k": "UInt8", "u": "SimpleAggregateFunction(groupUniqArrayArray, Array(UInt8))"}
     schema = define(kinds, order_by="k", engine="AggregatingMergeTree", settings={"optimize_on_insert": 0})
-    block = pa.table({"k": pa.array([1, 2], pa.uint8()), "u": pa.array([[1, 1], [2]], pa.list_(pa.uint8()))})
+    block = pa.table(
+        {"k": pa.array([1, 2], pa.uint8()), "u": pa.array([[1, 1], [2]], storage_type(parse_type("Array(UInt8)")))}
+    )
     assert collapse_block(block, schema).column("u").to_pylist() == [[1], [2]]
     table = SmallTable(schema)
     table.insert(block)
