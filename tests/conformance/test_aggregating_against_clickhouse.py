@@ -19,7 +19,7 @@ NUMBERS = {
     "BFloat16": ("0", "1.5", "-2", "nan"),
     "Float32": ("0", "-0.", "1.5", "-2", "nan", "inf", "16777216"),
     "Float64": ("0", "-0.", "1.5", "-2", "nan", "inf", "1e16", "1"),
-    "Decimal(38, 2)": ("0", "1.5", "-2.25", "999999999999999999999999999999999999"),
+    "Decimal(38, 2)": ("0", "1.5", "-2.25", "99999999999999999999999999999999"),
     "Decimal(76, 3)": ("0", "1.5", "-2.25"),
     "LowCardinality(UInt64)": ("0", "1", "2", "18446744073709551615"),
     "LowCardinality(Nullable(Int64))": ("NULL", "1", "-2"),
@@ -79,7 +79,7 @@ def _table(engine: str, names: list[str], more: str = "", settings: str = "") ->
 
 def _rows(rng: random.Random, names: list[str], more: int = 0) -> str:
     rows = []
-    for _ in range(rng.choice((1, 4, 30))):
+    for _ in range(rng.choice((1, 4, 12))):
         cells = [str(rng.randrange(5)), str(rng.randrange(2)), *(str(rng.choice((-1, 0, 1))) for _ in range(more))]
         cells += [rng.choice(VALUES[COLUMNS[name][1]]) for name in names]
         rows.append(f"({', '.join(cells)})")
@@ -87,16 +87,19 @@ def _rows(rng: random.Random, names: list[str], more: int = 0) -> str:
 
 
 def _query(names: list[str], final: str, more: tuple[str, ...] = ()) -> str:
-    shown = [
-        # The order of its elements is undefined in ClickHouse; here it is that of the rows.
-        f"arraySort(arrayMap(e -> toString(e), {name}))" if COLUMNS[name][0].startswith("groupUniq") else name
-        for name in names
-    ]
+    shown = []
+    for name in names:
+        function, kind = COLUMNS[name]
+        if function.startswith("groupUniq"):  # in ClickHouse in any order; here in that of the rows
+            name = f"arraySort(arrayMap(e -> toString(e), {name}))"
+        shown.append(f"toString({name})" if kind.startswith("Variant") else name)
     return f"SELECT k, p, {', '.join([*more, *shown])} FROM {{}}{final} ORDER BY ALL"
 
 
-@pytest.mark.parametrize("number", range(6))
-@pytest.mark.parametrize("engine", ["AggregatingMergeTree", "SummingMergeTree"])
+@pytest.mark.parametrize(
+    ("engine", "number"),
+    [*(("AggregatingMergeTree", at) for at in range(6)), *(("SummingMergeTree", at) for at in (0, 3))],
+)
 def test_functions_combine_as_in_clickhouse(engine: str, number: int, oracle: Any, tmp_path: Path) -> None:
     rng = random.Random(f"{engine} {number}")
     names = [name for at, name in enumerate(COLUMNS) if at % 6 == number]
@@ -110,7 +113,7 @@ def test_functions_combine_as_in_clickhouse(engine: str, number: int, oracle: An
     oracle.query(_table(engine, names, more).format(theirs))
     oracle.query(f"SYSTEM STOP MERGES {theirs}")
     try:
-        for _ in range(5):
+        for _ in range(4):
             rows = _rows(rng, names, len(added))
             db.sql(f"INSERT INTO t VALUES {rows}")
             oracle.query(f"INSERT INTO {theirs} SETTINGS optimize_on_insert = {on_insert} VALUES {rows}")
