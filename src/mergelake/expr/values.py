@@ -135,11 +135,12 @@ def data_from_arrow(array: pa.Array, plain: t.DataType) -> Data:
 def to_arrow(vec: Vec, data_type: t.DataType, rows: int) -> pa.Array:
     """A Vec as an Arrow array of the storage form with `rows` rows."""
     target = storage_type(data_type)
-    if isinstance(data_type, t.LowCardinality) and vec.codes is not None:
+    encoded = pa.types.is_dictionary(target)  # LowCardinality, also in a SimpleAggregateFunction
+    if encoded and vec.codes is not None:
         values = data_to_arrow(vec.data, vec.valid, target.value_type)
         return _distinct(vec.codes, values)
     column = vec.broadcast(rows)
-    if isinstance(data_type, t.LowCardinality):
+    if encoded:
         return data_to_arrow(column.data, column.valid, target.value_type).dictionary_encode().cast(target)
     return data_to_arrow(column.data, column.valid, target)
 

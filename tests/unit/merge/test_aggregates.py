@@ -21,6 +21,7 @@ from mergelake.order.aggregates import simple_aggregate
 from mergelake.order.combining import GroupStream
 from mergelake.order.mode import Rule
 from mergelake.order.modes import collapse_block
+from mergelake.sql.database import connect
 from mergelake.table.define import define
 from tests.helpers.merging import SmallTable, plain
 
@@ -194,3 +195,16 @@ def test_sums_remove_no_row_beside_columns_with_functions() -> None:
         ("SummingMergeTree(a)", []),
     ):
         assert plain(collapse_block(block, define(kinds, order_by="k", engine=engine))) == expected
+
+
+def test_a_constant_for_a_column_with_a_dictionary() -> None:
+    db = connect("memory://aggregated-dictionary")
+    kind = "SimpleAggregateFunction(anyLast, LowCardinality(Nullable(String)))"
+    db.sql(f"CREATE TABLE t (k UInt8, v {kind}) ENGINE = AggregatingMergeTree ORDER BY k")
+    db.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    db.sql("INSERT INTO t VALUES (1, NULL), (2, 'c')")
+    db.sql("ALTER TABLE t UPDATE v = 'd' WHERE v = 'a', UPDATE v = NULL WHERE v = 'c'")
+    for _ in range(2):
+        assert [tuple(row) for row in db.table("t").scan(final=True)] == [(1, "d"), (2, "b")]
+        db.sql("OPTIMIZE TABLE t FINAL")
+    assert [tuple(row) for row in db.table("t").scan()] == [(1, "d"), (2, "b")]
