@@ -11,6 +11,7 @@ import pytest
 
 from mergelake.core.errors import MergelakeError
 from mergelake.sql.database import connect
+from tests.helpers.attached import attach_at_once
 from tests.helpers.mutations.kinds import LITERALS, without_wrappers
 
 pytestmark = pytest.mark.chdb
@@ -41,6 +42,8 @@ OTHERS = {
     "Variant(String, UInt8)": ("NULL", "1", "'a'"),
 }
 VALUES = {**LITERALS, **NUMBERS, **OTHERS}
+NO_MERGES = "max_bytes_to_merge_at_max_space_in_pool = 1, max_bytes_to_merge_at_min_space_in_pool = 1"
+"""Of ClickHouse, but by OPTIMIZE."""
 NESTED = ("Array", "Map", "Tuple", "Variant")
 
 
@@ -215,3 +218,26 @@ def test_a_published_table_answers_final_as_it_does_here(engine: str, oracle: An
             assert str(oracle.query(query.format(published), "TSV")) == db.sql(query.format("t")).text("TSV")
     finally:
         oracle.query(f"DROP TABLE {published}")
+
+
+@pytest.mark.parametrize("engine", ["AggregatingMergeTree", "CoalescingMergeTree"])
+def test_mutations_come_before_final_where_parts_are_attached(engine: str, oracle: Any, tmp_path: Path) -> None:
+    number = "SimpleAggregateFunction(max, Nullable(UInt8))" if engine.startswith("Agg") else "Nullable(UInt8)"
+    create = f"CREATE TABLE {{}} (k UInt8, v {number}) ENGINE = {engine} ORDER BY k"
+    db, theirs = connect(str(tmp_path)), "default.before_final"
+    db.sql(create.format("t"))
+    oracle.query(f"DROP TABLE IF EXISTS {theirs}")
+    oracle.query(f"{create.format(theirs)} SETTINGS {NO_MERGES}")
+    with pytest.MonkeyPatch.context() as patch:
+        attach_at_once(patch)
+        for statement in ("VALUES (1, 3), (2, 5), (3, 1)", "VALUES (1, 1), (2, 4), (3, NULL)"):
+            db.sql(f"INSERT INTO t {statement}")
+            oracle.query(f"INSERT INTO {theirs} {statement}")
+        for command in ("UPDATE v = v + 10 WHERE v = 1 OR v = 4", "DELETE WHERE v = 14"):
+            db.sql(f"ALTER TABLE t {command}")
+            oracle.query(f"ALTER TABLE {theirs} {command} SETTINGS mutations_sync = 2")
+        oracle.query(f"OPTIMIZE TABLE {theirs} FINAL")
+        expected = str(oracle.query(f"SELECT * FROM {theirs} ORDER BY k", "TSV"))
+        for _ in range(2):
+            assert db.sql("SELECT * FROM t FINAL ORDER BY k").text("TSV") == expected
+    oracle.query(f"DROP TABLE {theirs}")

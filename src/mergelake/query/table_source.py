@@ -205,6 +205,8 @@ class TableSource:
         if snapshot.settings.integer("max_partitions_to_read") > 0:
             return "max_partitions_to_read is set"
         pending = self._pending(parts)
+        if pending and mode is not None and mode.combination is not None:
+            return "its pending mutations come before FINAL makes one row of several"
         if pending and wanted.settings_matter:
             return "a setting may change the meaning of its pending mutations"
         try:
