@@ -6,13 +6,13 @@ here, and what is being written already, on this node and on others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import inf
 
-from mergelake.log.state import ActivePart, VolatilePart
+from mergelake.log.state import ActivePart
 from mergelake.log.volatile import leaves, outermost
 from mergelake.merge.budget import BudgetRules, Outlines, best_window, finish
-from mergelake.merge.volatile import LocalPart, settled
+from mergelake.merge.volatile import settled
 from mergelake.node.actions import NodeView, TableView
 from mergelake.node.candidates import Candidates, Memory
 from mergelake.table.mutations import open_mutations
@@ -104,13 +104,10 @@ def _bytes_under_way(table: TableView, rules: BudgetRules) -> Iterator[int]:
     for name, live in table.state.volatile.items():
         parts = table.state.partitions.get(name, ())
         for part in outermost(live):
-            if part.id in sent:
-                yield _size(part, table.local)
-            else:
-                below = leaves(parts, part.info)
-                if any(settled(leaf, rules.disk) for leaf in below):
-                    yield sum(leaf.manifest.bytes_on_disk for leaf in below)
-
-
-def _size(part: VolatilePart, local: Mapping[str, LocalPart]) -> int:
-    return local[part.id].manifest.bytes_on_disk if part.id in local else 0
+            local = table.local.get(part.id)
+            if part.id in sent and local is not None:
+                yield local.manifest.bytes_on_disk
+                continue
+            below = leaves(parts, part.info)
+            if part.id in sent or any(settled(leaf, rules.disk) for leaf in below):
+                yield sum(leaf.manifest.bytes_on_disk for leaf in below)

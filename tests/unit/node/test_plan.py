@@ -506,3 +506,13 @@ def test_a_table_that_becomes_direct_uploads_what_is_volatile():
     direct = shared.state.schema.with_settings({"merge_upload_policy": "direct"})
     shared.commit(AlterMetadata(replace(direct, version=2)))
     assert [u.id for u in only(plan(shared, local=here(part)), Upload)] == [part.id]
+
+
+def test_what_was_written_past_the_disk_is_spent_before_it_is_published():
+    shared = Shared(max_bytes_to_merge_volatile=10 * MIB, write_amplification_target=1.5)
+    shared.insert(8, size=20 * MIB)
+    (proposal,) = only(plan(shared), Propose)
+    assert len(proposal.source_ids) == 4
+    part = shared.intend(0, 4)
+    for view in ({"building": frozenset({part.id})}, {"uploaded": frozenset({part.id})}):
+        assert not only(plan(shared, **view), Propose), view
