@@ -41,6 +41,7 @@ from mergelake.order.mode import Mask, Mode
 from mergelake.order.modes import mode_of
 from mergelake.order.normalized_keys import word_count
 from mergelake.parts.ahead import open_parts
+from mergelake.parts.default_codec import merged_codec
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.listing import projection_names
@@ -193,6 +194,7 @@ class _Merge:
             task.result.level,
             compact=is_compact(settings, order.rows, plain_bytes),
             expected_rows=order.rows,
+            codec=merged_codec(settings, [source.reader for source in self._sources]),
         )
         return PartWriter(target, spec)
 
