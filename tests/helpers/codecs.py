@@ -18,7 +18,7 @@ def part_files(store: Any, directory: str, manifest: PartManifest) -> dict[str, 
 def said_codec(files: dict[str, bytes]) -> str:
     """What `default_compression_codec.txt` says, without `CODEC(…)`."""
     text = files["default_compression_codec.txt"].decode()
-    assert text.startswith("CODEC(") and text.endswith(")"), text
+    assert (text[:6], text[-1:]) == ("CODEC(", ")"), text
     return text[6:-1]
 
 

@@ -36,9 +36,15 @@ def is_small(reader: PartReader) -> bool:
 
 
 def open_parts(
-    readers: Sequence[PartReader], columns: Sequence[str], *, key: Sequence[t.DataType] | None = None
+    readers: Sequence[PartReader],
+    columns: Sequence[str],
+    *,
+    key: Sequence[t.DataType] | None = None,
+    more: Sequence[str] = (),
 ) -> None:
     """Load headers and marks for reading `columns`; with `key`, the types of the primary key, also its index.
+
+    `more` are further small files, which are kept until they are read.
 
     Missing or damaged files are ignored here: reading the part raises the error. Raises `UnavailableError`.
     """
@@ -49,7 +55,7 @@ def open_parts(
     small = [reader for reader in readers if is_small(reader) and not reader.complete]
     room = readers[0].caches.data.max_bytes // 2
     whole = sum(reader.manifest.bytes_on_disk for reader in small) <= room  # else they would evict each other
-    wanted = [(reader, names) for reader in readers if (names := _unopened(reader, columns, key, whole))]
+    wanted = [(reader, names) for reader in readers if (names := _unopened(reader, columns, key, whole, more))]
     part_ranges = [
         reader.part_ranges([FileRange(n, 0, reader.files[n].size) for n in names]) for reader, names in wanted
     ]
@@ -91,7 +97,9 @@ def fetch_windows(
     return [ReadWindow(ranges, next(bodies), under) if ranges else under for _, ranges, under in wanted]
 
 
-def _unopened(reader: PartReader, columns: Sequence[str], key: Sequence[t.DataType] | None, whole: bool) -> list[str]:
+def _unopened(
+    reader: PartReader, columns: Sequence[str], key: Sequence[t.DataType] | None, whole: bool, more: Sequence[str]
+) -> list[str]:
     """The files of a part that have to be fetched; all of a small part if `whole`."""
     files, caches, own = reader.files, reader.caches, reader.cache_key
     if whole and is_small(reader):
@@ -101,6 +109,7 @@ def _unopened(reader: PartReader, columns: Sequence[str], key: Sequence[t.DataTy
         if caches.get((*own, "front")) is None:
             names |= dict.fromkeys(reader.front_files())
     else:
+        names |= dict.fromkeys(more)
         if caches.get((*own, "layout")) is None:
             names |= dict.fromkeys(HEADER_FILES if reader.written is None else HEADER_FILES[1:])
         if key is not None and caches.get((*own, "primary", tuple(map(str, key)))) is None:

@@ -16,7 +16,7 @@ from mergelake.parts.reader import PartReader
 
 CODEC_LARGE = Codec(ZSTD, 3)
 """The codec of large parts."""
-_FILE = "default_compression_codec.txt"
+CODEC_FILE = "default_compression_codec.txt"
 
 
 def default_codec(settings: TableSettings, plain_bytes: int = 0) -> Codec:
@@ -27,22 +27,30 @@ def default_codec(settings: TableSettings, plain_bytes: int = 0) -> Codec:
     return CODEC_LARGE if 0 < least <= plain_bytes else CODEC_LZ4
 
 
+def asks_sources(settings: TableSettings, sources: Sequence[PartReader]) -> bool:
+    """Whether `merged_codec` reads `CODEC_FILE` of the sources: they are small, but one may have been large."""
+    size = sum(source.manifest.bytes_uncompressed for source in sources)
+    return not settings.text("default_compression_codec") and size < settings.integer("min_bytes_for_zstd")
+
+
 def merged_codec(settings: TableSettings, sources: Sequence[PartReader]) -> Codec:
     """The default codec of a part that replaces `sources`.
 
     By their size together, so a merge that removes rows keeps the codec of large parts; and so do later ones, in which
     one source has it, however few bytes are left. Raises the errors of reading a source.
     """
-    codec = default_codec(settings, sum(source.manifest.bytes_uncompressed for source in sources))
-    by_size = not settings.text("default_compression_codec") and settings.integer("min_bytes_for_zstd") > 0
-    if by_size and codec != CODEC_LARGE and any(part_codec(source) == CODEC_LARGE for source in sources):
-        return CODEC_LARGE
-    return codec
+    if asks_sources(settings, sources):
+        return CODEC_LARGE if any(part_codec(source) == CODEC_LARGE for source in sources) else CODEC_LZ4
+    return default_codec(settings, sum(source.manifest.bytes_uncompressed for source in sources))
 
 
 def part_codec(reader: PartReader) -> Codec | None:
     """The default codec of a part that exists; None if it does not say, or has one that is not written here."""
-    text = reader.small_files([_FILE]).get(_FILE, b"").decode(errors="replace")
+
+    def load() -> tuple[bytes, int]:
+        return reader.small_files([CODEC_FILE]).get(CODEC_FILE, b""), 100
+
+    text = reader.caches.get_or((*reader.cache_key, "default codec"), load).decode(errors="replace")
     try:
         return parse_default_codec(text) if text else None
     except MergelakeError:

@@ -1,7 +1,7 @@
 """Rewriting some columns of a Wide part: a new part that refers to the old one's objects for all other files.
 
-Granules, order, primary index and default codec stay, so files of columns that did not change are the same bytes. `columns.txt` and
-`checksums.txt` are written anew.
+Granules, order, primary index and default codec stay, so files of columns that did not change are the same bytes.
+`columns.txt` and `checksums.txt` are written anew.
 """
 
 from __future__ import annotations

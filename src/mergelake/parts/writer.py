@@ -42,12 +42,12 @@ from mergelake.format.reader import concatenate
 from mergelake.format.skip_files import is_index_file
 from mergelake.format.values import encode_values
 from mergelake.format.wide import ColumnWriter, pieces
-from mergelake.parts.default_codec import default_codec
+from mergelake.parts.default_codec import CODEC_FILE, default_codec
 from mergelake.parts.indexing import BoundIndex, IndexSink, table_indexes, whole_array
 from mergelake.parts.part_spec import PartSpec, PartTarget, SortedRows
 from mergelake.parts.spool import Spool
 
-UNLISTED = frozenset({"columns.txt", "default_compression_codec.txt", "checksums.txt"})
+UNLISTED = frozenset({"columns.txt", CODEC_FILE, "checksums.txt"})
 """Files that `checksums.txt` does not list."""
 _PIECE_ROWS = 1 << 17
 """Rows that are encoded before their bytes are passed to the spool."""
@@ -236,7 +236,7 @@ class PartWriter:
         files["count.txt"] = str(self.rows).encode()
         types = {name: column.type for name, column in self._columns.items()}
         files["columns.txt"] = self.spec.listed or encode_columns(types)
-        files["default_compression_codec.txt"] = f"CODEC({self.codec})".encode()
+        files[CODEC_FILE] = f"CODEC({self.codec})".encode()
         return files
 
     def _write_small(self, name: str, data: bytes) -> None:
