@@ -21,7 +21,7 @@ from tests.helpers.codecs import data_methods, part_files, said_codec
 from tests.helpers.merging import SmallTable
 
 SMALL, LARGE = "LZ4", "ZSTD(3)"
-LIMIT = 40_000
+LIMIT = 28_000
 COLUMNS = {"k": "UInt64", "s": "String"}
 
 
