@@ -41,7 +41,7 @@ from mergelake.order.mode import Mask, Mode
 from mergelake.order.modes import mode_of
 from mergelake.order.normalized_keys import word_count
 from mergelake.parts.ahead import open_parts
-from mergelake.parts.default_codec import CODEC_FILE, asks_sources, merged_codec
+from mergelake.parts.default_codec import asks_sources, merged_codec
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.listing import projection_names
@@ -108,9 +108,8 @@ class _Merge:
             for s in task.sources
         ]
         readers = [source.reader for source in self._sources]
-        more = [CODEC_FILE] if asks_sources(self._settings, readers) else []
         far = [reader for reader in readers if is_remote(reader.store)]
-        open_parts(far, [column.name for column in task.schema.stored], more=more)
+        open_parts(far, [column.name for column in task.schema.stored], codec=asks_sources(self._settings, readers))
         self._sizes = {
             column.name: sum(source.column_bytes(column.name) for source in self._sources)
             for column in task.schema.stored
