@@ -21,8 +21,8 @@ COLUMNS = (
     " e Float64 CODEC(NONE), f String CODEC(ZSTD(1)), INDEX i b TYPE bloom_filter GRANULARITY 2"
 )
 ROWS = (
-    "number * 7 % 1000, toUInt32(cityHash64(number, {seed}) % 4000000000), hex(cityHash64({seed}, number)), toString(number % 5),"
-    " if(number % 3, [number, NULL], []), number / 3, repeat('f', number % 50)"
+    "number * 7 % 1000, toUInt32(cityHash64(number, {seed}) % 4000000000), hex(cityHash64({seed}, number)),"
+    " toString(number % 5), if(number % 3, [number, NULL], []), number / 3, repeat('f', number % 50)"
 )
 READ = "SELECT * FROM {} ORDER BY ALL"
 FORMS = {

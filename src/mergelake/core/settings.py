@@ -57,7 +57,7 @@ _TABLE = (
     ),
     Setting(
         "min_bytes_for_zstd",
-        512 * MIB,
+        400 * MIB,
         "Without `default_compression_codec`, parts of this many bytes before compression are written with ZSTD(3), "
         "smaller ones with LZ4; 0: all with LZ4",
     ),

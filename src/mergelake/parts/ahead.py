@@ -43,8 +43,9 @@ def open_parts(
     key: Sequence[t.DataType] | None = None,
     codec: bool = False,
 ) -> None:
-    """Load headers and marks for reading `columns`; with `key`, the types of the primary key, also its index; with `codec`,
-    also the part's default codec.
+    """Load headers and marks for reading `columns`; with `key`, the types of the primary key, also its index.
+
+    With `codec`, the parts' default codecs are loaded too (`parts.default_codec`).
 
     Missing or damaged files are ignored here: reading the part raises the error. Raises `UnavailableError`.
     """

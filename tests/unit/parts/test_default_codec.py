@@ -55,8 +55,8 @@ def alter(table: SmallTable, settings: Mapping[str, str]) -> None:
     ("settings", "size", "codec"),
     [
         ({}, 0, SMALL),
-        ({}, (512 << 20) - 1, SMALL),
-        ({}, 512 << 20, LARGE),
+        ({}, (400 << 20) - 1, SMALL),
+        ({}, 400 << 20, LARGE),
         ({"default_compression_codec": ""}, 1 << 40, LARGE),
         ({"default_compression_codec": "LZ4"}, 1 << 40, SMALL),
         ({"default_compression_codec": "zstd(7)"}, 0, "ZSTD(7)"),
