@@ -50,7 +50,17 @@ _TABLE = (
         "At a mark, a compressed block ends if it has this many bytes before compression",
     ),
     Setting("max_compress_block_size", MIB, "Most bytes of a compressed block, before compression"),
-    Setting("default_compression_codec", "LZ4", "Codec of columns that have no CODEC of their own"),
+    Setting(
+        "default_compression_codec",
+        "",
+        "Codec of columns that have no CODEC of their own; empty: LZ4, and ZSTD(3) in parts of `min_bytes_for_zstd`",
+    ),
+    Setting(
+        "min_bytes_for_zstd",
+        400 * MIB,
+        "Without `default_compression_codec`, parts of this many bytes before compression are written with ZSTD(3), "
+        "smaller ones with LZ4; 0: all with LZ4",
+    ),
     Setting(
         "max_bytes_to_merge_at_max_space_in_pool", 150 * GIB, "Largest sum of the bytes of the source parts of a merge"
     ),

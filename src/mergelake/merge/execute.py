@@ -41,6 +41,7 @@ from mergelake.order.mode import Mask, Mode
 from mergelake.order.modes import mode_of
 from mergelake.order.normalized_keys import word_count
 from mergelake.parts.ahead import open_parts
+from mergelake.parts.default_codec import asks_sources, merged_codec
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.listing import projection_names
@@ -106,8 +107,9 @@ class _Merge:
             SourceReader(disk if s.local else store, task.directory, task.schema, s.manifest, s.lacks)
             for s in task.sources
         ]
-        far = [source.reader for source in self._sources if is_remote(source.reader.store)]
-        open_parts(far, [column.name for column in task.schema.stored])
+        readers = [source.reader for source in self._sources]
+        far = [reader for reader in readers if is_remote(reader.store)]
+        open_parts(far, [column.name for column in task.schema.stored], codec=asks_sources(self._settings, readers))
         self._sizes = {
             column.name: sum(source.column_bytes(column.name) for source in self._sources)
             for column in task.schema.stored
@@ -193,6 +195,7 @@ class _Merge:
             task.result.level,
             compact=is_compact(settings, order.rows, plain_bytes),
             expected_rows=order.rows,
+            codec=merged_codec(settings, [source.reader for source in self._sources]),
         )
         return PartWriter(target, spec)
 

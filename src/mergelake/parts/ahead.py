@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError, NotFoundError
 from mergelake.format.names import streams_by_column
+from mergelake.parts.default_codec import CODEC_FILE, part_codec
 from mergelake.parts.fetch import FileRange, fetch_parts, is_remote
 from mergelake.parts.reader import HEADER_FILES, PartReader
 from mergelake.parts.window import ReadWindow
@@ -36,9 +37,15 @@ def is_small(reader: PartReader) -> bool:
 
 
 def open_parts(
-    readers: Sequence[PartReader], columns: Sequence[str], *, key: Sequence[t.DataType] | None = None
+    readers: Sequence[PartReader],
+    columns: Sequence[str],
+    *,
+    key: Sequence[t.DataType] | None = None,
+    codec: bool = False,
 ) -> None:
     """Load headers and marks for reading `columns`; with `key`, the types of the primary key, also its index.
+
+    With `codec`, the parts' default codecs are loaded too (`parts.default_codec`).
 
     Missing or damaged files are ignored here: reading the part raises the error. Raises `UnavailableError`.
     """
@@ -49,7 +56,7 @@ def open_parts(
     small = [reader for reader in readers if is_small(reader) and not reader.complete]
     room = readers[0].caches.data.max_bytes // 2
     whole = sum(reader.manifest.bytes_on_disk for reader in small) <= room  # else they would evict each other
-    wanted = [(reader, names) for reader in readers if (names := _unopened(reader, columns, key, whole))]
+    wanted = [(reader, names) for reader in readers if (names := _unopened(reader, columns, key, whole, codec))]
     part_ranges = [
         reader.part_ranges([FileRange(n, 0, reader.files[n].size) for n in names]) for reader, names in wanted
     ]
@@ -67,6 +74,8 @@ def open_parts(
             reader.warm([name for name in columns if name in reader.columns])
             if key is not None:
                 reader.primary_index(key)
+            if codec:
+                part_codec(reader)
             reader.forget_small()
         except (CorruptDataError, NotFoundError):
             continue
@@ -91,7 +100,9 @@ def fetch_windows(
     return [ReadWindow(ranges, next(bodies), under) if ranges else under for _, ranges, under in wanted]
 
 
-def _unopened(reader: PartReader, columns: Sequence[str], key: Sequence[t.DataType] | None, whole: bool) -> list[str]:
+def _unopened(
+    reader: PartReader, columns: Sequence[str], key: Sequence[t.DataType] | None, whole: bool, codec: bool
+) -> list[str]:
     """The files of a part that have to be fetched; all of a small part if `whole`."""
     files, caches, own = reader.files, reader.caches, reader.cache_key
     if whole and is_small(reader):
@@ -101,6 +112,8 @@ def _unopened(reader: PartReader, columns: Sequence[str], key: Sequence[t.DataTy
         if caches.get((*own, "front")) is None:
             names |= dict.fromkeys(reader.front_files())
     else:
+        if codec:
+            names[CODEC_FILE] = None
         if caches.get((*own, "layout")) is None:
             names |= dict.fromkeys(HEADER_FILES if reader.written is None else HEADER_FILES[1:])
         if key is not None and caches.get((*own, "primary", tuple(map(str, key)))) is None:

@@ -25,7 +25,6 @@ from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.nodes import Call, SyntaxNode, column_name
 from mergelake.expr.parser import parse
 from mergelake.expr.values import to_arrow
-from mergelake.format.codec import parse_default_codec
 from mergelake.format.skip_files import IndexFileWriter
 from mergelake.format.skip_index import granule_builder
 from mergelake.format.skip_types import IndexType, parse_index_type
@@ -93,7 +92,7 @@ class IndexSink:
         self._file = IndexFileWriter(
             index.name,
             index.kind,
-            parse_default_codec(settings.text("default_compression_codec")),
+            part.codec,
             min_block=settings.integer("min_compress_block_size"),
             max_block=settings.integer("max_compress_block_size"),
             profile=part.profile,

@@ -14,6 +14,7 @@ from mergelake.core.ids import IdSource
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.core.types import DataType
+from mergelake.format.codec import Codec
 from mergelake.format.many import Encoded
 from mergelake.format.partition import WHOLE_TABLE, Partition
 from mergelake.parts.objects import PartObjects
@@ -56,6 +57,8 @@ class PartSpec:
     """Rows of the part, if known: then the last, shorter granule is encoded together with those before it."""
     listed: bytes | None = None
     """Contents of `columns.txt`, if they were encoded for another part."""
+    codec: Codec | None = None
+    """Default codec of the part (`parts.default_codec`); None: that of a small one."""
 
 
 @dataclass(frozen=True, slots=True)

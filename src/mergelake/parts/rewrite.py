@@ -1,7 +1,7 @@
 """Rewriting some columns of a Wide part: a new part that refers to the old one's objects for all other files.
 
-Granules, order and primary index stay, so files of columns that did not change are the same bytes. `columns.txt` and
-`checksums.txt` are written anew.
+Granules, order, primary index and default codec stay, so files of columns that did not change are the same bytes.
+`columns.txt` and `checksums.txt` are written anew.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mergelake.format.hashes import FileDigest, digest
 from mergelake.format.names import streams_by_column
 from mergelake.format.partition import Partition
 from mergelake.format.skip_files import is_index_file
+from mergelake.parts.default_codec import part_codec
 from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.reader import ROW_EXISTS, PartReader
@@ -36,7 +37,7 @@ def can_rewrite_columns(manifest: PartManifest, reader: PartReader, schema: Tabl
     """Whether single columns of a part can be replaced.
 
     Not if its files differ in form from those that would be written (`modern` is the profile), if it lacks columns of
-    the table, or if it is Compact or small.
+    the table, if its default codec is not known, or if it is Compact or small.
     """
     if manifest.part_type != "Wide" or manifest.bytes_on_disk < REWRITTEN_WHOLE_BYTES or not manifest.rows:
         return False
@@ -47,6 +48,8 @@ def can_rewrite_columns(manifest: PartManifest, reader: PartReader, schema: Tabl
     if ("serialization.json" in files) is not modern or any(".proj/" in name for name in files):
         return False
     if b"Sparse" in reader.small_files(["serialization.json"] if modern else []).get("serialization.json", b""):
+        return False
+    if part_codec(reader) is None:
         return False
     same = _column_types(schema, masked=manifest.masked) == dict(reader.layout.columns)
     marks = ".cmrk2" if modern else ".mrk2"
@@ -59,7 +62,8 @@ class ColumnRewriter:
     def __init__(self, target: PartTarget, old: PartManifest, reader: PartReader) -> None:
         self._old, self._reader = old, reader
         partition = Partition(old.partition_id, bytes.fromhex(old.partition))
-        spec = PartSpec(np.asarray(reader.granule_rows, np.int64), partition, expected_rows=old.rows)
+        codec = part_codec(reader)  # not the table's: one file says it for the columns that stay, too
+        spec = PartSpec(np.asarray(reader.granule_rows, np.int64), partition, expected_rows=old.rows, codec=codec)
         self._writer = PartWriter(target, spec)
         self._replaced: set[str] = set()
         self._has_mask = old.masked

@@ -28,7 +28,7 @@ from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
 from mergelake.core.schema import Column
 from mergelake.core.settings import TableSettings
 from mergelake.format.checksums import encode_checksums
-from mergelake.format.codec import parse_codec, parse_default_codec
+from mergelake.format.codec import parse_codec
 from mergelake.format.columns_txt import encode_columns
 from mergelake.format.compact import CompactColumn, compact_files
 from mergelake.format.extremes import extremes
@@ -42,11 +42,12 @@ from mergelake.format.reader import concatenate
 from mergelake.format.skip_files import is_index_file
 from mergelake.format.values import encode_values
 from mergelake.format.wide import ColumnWriter, pieces
+from mergelake.parts.default_codec import CODEC_FILE, default_codec
 from mergelake.parts.indexing import BoundIndex, IndexSink, table_indexes, whole_array
 from mergelake.parts.part_spec import PartSpec, PartTarget, SortedRows
 from mergelake.parts.spool import Spool
 
-UNLISTED = frozenset({"columns.txt", "default_compression_codec.txt", "checksums.txt"})
+UNLISTED = frozenset({"columns.txt", CODEC_FILE, "checksums.txt"})
 """Files that `checksums.txt` does not list."""
 _PIECE_ROWS = 1 << 17
 """Rows that are encoded before their bytes are passed to the spool."""
@@ -75,6 +76,8 @@ class PartWriter:
         self._lock = threading.Lock()
         self.profile = Profile(settings.text("part_profile") == "modern", spec.compact)
         """Format options of the part."""
+        self.codec = spec.codec or default_codec(settings)
+        """Default codec of the part."""
         self._held: dict[str, CompactColumn] = {}
         limit = settings.integer("min_bytes_for_full_part_storage")
         self._spool = Spool(target.store, target.directory, self.part_id, limit=limit, objects=target.objects)
@@ -233,8 +236,7 @@ class PartWriter:
         files["count.txt"] = str(self.rows).encode()
         types = {name: column.type for name, column in self._columns.items()}
         files["columns.txt"] = self.spec.listed or encode_columns(types)
-        codec = parse_default_codec(self.target.settings.text("default_compression_codec"))
-        files["default_compression_codec.txt"] = f"CODEC({codec})".encode()
+        files[CODEC_FILE] = f"CODEC({self.codec})".encode()
         return files
 
     def _write_small(self, name: str, data: bytes) -> None:
@@ -257,7 +259,7 @@ class PartWriter:
     def column_writer(self, column: Column) -> ColumnWriter | CompactColumn:
         """The encoder of a column, by the table's settings and the type of the part."""
         settings = self.target.settings
-        codec = parse_codec(column.codec, parse_default_codec(settings.text("default_compression_codec")))
+        codec = parse_codec(column.codec, self.codec)
         if self.profile.compact:
             held = CompactColumn(column.name, column.type, codec, self.profile)
             self._held[column.name] = held
@@ -419,6 +421,7 @@ def write_part(
         settings.integer("index_granularity_bytes"),
     )
     compact = is_compact(settings, block.num_rows, plain_bytes)
+    codec = default_codec(settings, plain_bytes)
     if not block.num_rows:
         minmax: Mapping[str, tuple[bytes, bytes]] = {}
     elif encoded is not None:
@@ -433,10 +436,13 @@ def write_part(
         part_id,
         compact=compact,
         listed=encoded.listed if encoded is not None else None,
+        codec=codec,
     )
     writer = PartWriter(target, spec)
     try:
-        if encoded is not None and not compact and block.num_rows <= settled:
+        # What is encoded together has the codec of small parts.
+        small = block.num_rows <= settled and codec == default_codec(settings)
+        if encoded is not None and not compact and small:
             writer.take_keys(*encoded.keys)
             writer.take_columns(encoded.columns, block.num_rows)
             columns = {name: array for name, array in columns.items() if name not in encoded.columns}

@@ -16,13 +16,13 @@ from mergelake.core.schema import Column, TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.core.types import DataType, inner_type, is_nullable, parse_type
 from mergelake.expr.nodes import Call, ColumnRef
-from mergelake.format.codec import parse_default_codec
 from mergelake.format.codec_types import check_codec
 from mergelake.format.profile import PROFILES
 from mergelake.format.state_programs import state_program
 from mergelake.order.collapsing import with_version
 from mergelake.order.keys import KeyColumn, bind_key, bind_partition_key, key_tree
 from mergelake.order.modes import ENGINES, mode_of
+from mergelake.parts.default_codec import default_codec
 from mergelake.table.blocks import check_defaults
 from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated
 
@@ -101,7 +101,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
     settings = TableSettings(schema.settings)
     _check_policy(settings)
     _check_profile(settings)
-    default = parse_default_codec(settings.text("default_compression_codec"))
+    default = default_codec(settings)
     columns = []
     for column in schema.columns:
         storage_type(column.type)  # refuses types that cannot be kept

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
-from mergelake.format.codec import parse_codec, parse_default_codec
+from mergelake.format.codec import parse_codec
 from mergelake.format.columns_txt import encode_columns
 from mergelake.format.extremes import extremes_each
 from mergelake.format.many import Encoded, encode_keys, encode_parts
 from mergelake.format.profile import Profile
 from mergelake.order.keys import TableKeys
+from mergelake.parts.default_codec import default_codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def encode_together(
         return None
     ends, profile = np.cumsum(rows), Profile(settings.text("part_profile") == "modern", compact=False)
     block_max = min(map(settings.integer, ("min_compress_block_size", "max_compress_block_size")))
-    default = parse_default_codec(settings.text("default_compression_codec"))
+    default = default_codec(settings)
     columns = {}
     for column in schema.stored:
         codec = parse_codec(column.codec, default)
