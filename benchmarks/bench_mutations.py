@@ -39,7 +39,7 @@ def load(root: str, rows: int, parts: int) -> None:
 
 def _create(db: Any, rows: int) -> Any:
     columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-    settings = f"min_bytes_for_full_part_storage = 0, max_insert_block_size = {rows}"
+    settings = f"min_bytes_for_full_part_storage = 0, max_insert_block_size = {rows}, default_compression_codec = 'LZ4'"
     db.sql(f"CREATE TABLE logs ({columns}) ENGINE = MergeTree ORDER BY (service, timestamp) SETTINGS {settings}")
     return db.table("logs")
 
