@@ -106,13 +106,28 @@ def check_signs(values: pa.Array) -> None:
         raise _wrong_sign(int(wrong[0].item()))
 
 
-class CollapseStream:
+class _PendingBlocks:
+    """Blocks that later rows may still change."""
+
+    def __init__(self) -> None:
+        self._pending: list[NDArray[np.bool_]] = []
+        self._first = 0  # the number of the first pending row
+
+    def _settle(self, row: int) -> list[NDArray[np.bool_]]:
+        """The pending blocks that end at `row` or before it."""
+        settled = []
+        while self._pending and self._first + len(self._pending[0]) <= row:
+            settled.append(self._pending.pop(0))
+            self._first += len(settled[-1])
+        return settled
+
+
+class CollapseStream(_PendingBlocks):
     """`KeepStream` of a CollapsingMergeTree; `words` are signs. Raises INCORRECT_DATA for another sign than 1 or -1."""
 
     def __init__(self, *, final: bool = False) -> None:
         self._final = final
-        self._pending: list[NDArray[np.bool_]] = []
-        self._first = 0  # the number of the first pending row
+        super().__init__()
         # Of the open key: rows of sign 1, of sign -1, the first row of -1, the last of 1, whether the last row is of 1.
         self._open = np.array([0, 0, -1, -1, 0], np.int64)
 
@@ -147,21 +162,12 @@ class CollapseStream:
                     break
                 at -= len(block)
 
-    def _settle(self, row: int) -> list[NDArray[np.bool_]]:
-        """The pending blocks that end at `row` or before it."""
-        settled = []
-        while self._pending and self._first + len(self._pending[0]) <= row:
-            settled.append(self._pending.pop(0))
-            self._first += len(settled[-1])
-        return settled
 
-
-class CancelStream:
+class CancelStream(_PendingBlocks):
     """`KeepStream` of a VersionedCollapsingMergeTree; `words` are signs."""
 
     def __init__(self) -> None:
-        self._pending: list[NDArray[np.bool_]] = []
-        self._first = 0  # the number of the first pending row
+        super().__init__()
         self._left = np.zeros(0, np.int64)  # rows of the open key that are left, in order; all have one sign
         self._sign = np.uint64(0)
 
@@ -185,13 +191,6 @@ class CancelStream:
         """The blocks that are left, after the last `push`."""
         self._left = self._left[:0]
         return self._settle(self._first + sum(map(len, self._pending)))
-
-    def _settle(self, row: int) -> list[NDArray[np.bool_]]:
-        settled = []
-        while self._pending and self._first + len(self._pending[0]) <= row:
-            settled.append(self._pending.pop(0))
-            self._first += len(settled[-1])
-        return settled
 
 
 def _check_count(schema: TableSchema, kinds: tuple[str, ...]) -> None:
