@@ -78,6 +78,10 @@ class BudgetRules:
         """The least share of a partition's settled parts that one merge takes: the less there is to spend, the less."""
         return min(0.5, max(0.1, self.target - 2))
 
+    def least_width(self, settled_parts: int, *, pressed: bool) -> int:
+        """Fewest parts of a merge of settled parts, in a partition with so many; `pressed`: as few as two."""
+        return 2 if pressed else max(2, ceil(self.share * settled_parts))
+
     def uploads_left(self, written: WrittenBytes, under_way: int) -> float:
         """Bytes that uploads of fresh parts may write now."""
         return (self.target * (1 + SLACK) - 1) * written.inserted - written.merged - under_way
@@ -139,7 +143,8 @@ def outline(parts: Sequence[ActivePart], rules: BudgetRules, now_ms: int) -> Out
     rests_ms = _rests_ms(parts, fresh, rules)
     rested = rests_ms <= now_ms
     busy = set() if rested else {part.manifest.id for part in fresh}
-    window = best_window(parts, rules, busy=busy, rested=rested, pressed=pressed)
+    least = rules.least_width(len(old), pressed=pressed)
+    window = best_window(parts, rules, least, busy=busy, rested=rested)
     return Outline(
         fresh=len(fresh),
         fresh_bytes=fresh_bytes,
@@ -148,20 +153,14 @@ def outline(parts: Sequence[ActivePart], rules: BudgetRules, now_ms: int) -> Out
         rested=rested,
         pressed=pressed,
         window=window,
-        least_bytes=_least_bytes(parts, rules, busy, pressed) if window is not None else inf,
+        least_bytes=_least_bytes(parts, least, busy) if window is not None else inf,
     )
 
 
-def _least_bytes(parts: Sequence[ActivePart], rules: BudgetRules, busy: Collection[str], pressed: bool) -> float:
+def _least_bytes(parts: Sequence[ActivePart], width: int, busy: Collection[str]) -> float:
     sizes = [part.manifest.bytes_on_disk for part in parts if part.manifest.id not in busy]
-    width = _least_width(parts, rules, pressed)
     ends = np.concatenate(([0], np.cumsum(sizes)))  # across what lies between them: a bound all the same
     return float((ends[width:] - ends[:-width]).min()) if width <= len(sizes) else inf
-
-
-def _least_width(parts: Sequence[ActivePart], rules: BudgetRules, pressed: bool) -> int:
-    known = sum(1 for part in parts if settled(part, rules.disk))
-    return 2 if pressed else max(2, ceil(rules.share * known))
 
 
 def _rests_ms(parts: Sequence[ActivePart], fresh: Sequence[ActivePart], rules: BudgetRules) -> float:
@@ -175,19 +174,19 @@ def _rests_ms(parts: Sequence[ActivePart], fresh: Sequence[ActivePart], rules: B
 def best_window(
     parts: Sequence[ActivePart],
     rules: BudgetRules,
+    least: int,
     *,
     busy: Collection[str],
     mutations: Sequence[int] = (),
     bytes_max: float = inf,
     rested: bool = False,
-    pressed: bool = False,
 ) -> Window | None:
     """The merge of neighbours without `busy` ones that buys most parts for a byte; None if there is none to buy.
 
-    `bytes_max`: its bytes at most. `rested`: all neighbours at once, if they can be had. `pressed`: as few as two.
+    It has at least `least` parts (`BudgetRules.least_width`) and at most `bytes_max` bytes. `rested`: all neighbours at
+    once, if they can be had.
     """
     runs = [run for run in part_ranges(parts, busy=busy, mutations=mutations) if len(run) >= 2]
-    least = _least_width(parts, rules, pressed)
     limit = min(bytes_max, rules.bytes_max)
     best: Window | None = None
     for run in runs:

@@ -35,6 +35,11 @@ class NodeView:
     draining: bool = False
     """Whether it leaves: it starts no new merge, and publishes or gives up its volatile parts."""
 
+    @property
+    def keeps_volatile(self) -> bool:
+        """Whether it may keep volatile parts on its disk: it has one, and the role to upload them."""
+        return self.disk and self.uploads
+
 
 @dataclass(frozen=True, slots=True)
 class TableView:

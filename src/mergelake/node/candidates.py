@@ -77,7 +77,8 @@ class Candidates:
         self._partitions, self._volatile, self._local = table.state.partitions, table.state.volatile, table.local
         self._selector = SelectorSettings.from_table(table.settings)
         # Merges straight to the store apply the mutations that each source lacks; volatile parts need equal ones.
-        self._mutations = tuple(m.version for m in open_mutations(table.state)) if claimed else ()
+        self.mutations = tuple(m.version for m in open_mutations(table.state)) if claimed else ()
+        """Versions of the mutations that all parts of one merge must have, or lack, alike."""
         self._fresh_only = table.settings.number("write_amplification_target") > 0
         self._rankings: dict[Rules, Ranking[ActivePart]] = {}
         self._scored: dict[tuple[Rules, str], tuple[int, frozenset[str], Found | None]] = {}
@@ -109,7 +110,7 @@ class Candidates:
         bytes_max = max(limit, self._settings.integer("max_bytes_to_merge_at_max_space_in_pool"))
         selector = self._selector if base is None else replace(self._selector, base=base)
         limit_of_all = bytes_max if disk is None else min(bytes_max, disk)
-        rules = Rules(selector, limit_of_all, self._mutations, disk, self._fresh_only and disk is not None)
+        rules = Rules(selector, limit_of_all, self.mutations, disk, self._fresh_only and disk is not None)
         if rules not in self._rankings:
             self._rankings[rules] = self._memory.ranking(rules, self._partitions, self._node.now_ms)
         chosen = self._rankings[rules].best(limit, self.elements, without=self._apart)
@@ -150,7 +151,7 @@ class Candidates:
             return None
         members = self.elements(best[1])
         large = disk is not None and any(settled(part, disk) for part in members)
-        return tuple(members) if not large and is_free(members, busy, self._mutations) else None
+        return tuple(members) if not large and is_free(members, busy, self.mutations) else None
 
     def elements(self, name: str) -> Sequence[ActivePart]:
         """The elements of a partition, in order."""

@@ -113,17 +113,17 @@ def _placed(work: Build | Adopt, table: TableView, room: DiskRoom) -> Build | Ad
 def are_volatile(node: NodeView, table: TableView) -> bool:
     """Whether this node's merges of the table begin as volatile parts."""
     policy = table.settings.text("merge_upload_policy")
-    chosen = policy == "volatile" or (policy == "auto" and node.disk and node.uploads)
+    chosen = policy == "volatile" or (policy == "auto" and node.keeps_volatile)
     return chosen and volatile_allowed(table.state.schema)
 
 
 def _announces_disk(node: NodeView, table: TableView) -> bool:
-    return node.merges and node.disk and node.uploads and table.settings.text("merge_upload_policy") == "auto"
+    return node.merges and node.keeps_volatile and table.settings.text("merge_upload_policy") == "auto"
 
 
 def _left_to_others(node: NodeView, table: TableView) -> bool:
     """Whether merges are left to another node, which lives and has a disk: this one has none."""
-    if table.settings.text("merge_upload_policy") != "auto" or (node.disk and node.uploads):
+    if table.settings.text("merge_upload_policy") != "auto" or node.keeps_volatile:
         return False
     return volatile_allowed(table.state.schema) and any(
         lease.disk and name not in table.silent and name != node.name and lease.until_ms > node.now_ms
@@ -342,7 +342,7 @@ def _claimed(
     """The next volatile part: for an upload that is due, on the disk, of settled parts, or one that a user forces."""
     candidates, cap = spending.candidates, spending.rules.disk
     sources, past_target = spending.next_finish(), False
-    if sources is None and node.disk and node.uploads:
+    if sources is None and node.keeps_volatile:
         unusable = candidates.busy | candidates.absent | spending.finishing
         sources = _for_disk(
             lambda bytes_max: candidates.best(unusable, used, bytes_max, disk=cap), min(cap, limit), room

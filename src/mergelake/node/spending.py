@@ -15,7 +15,6 @@ from mergelake.merge.budget import BudgetRules, Outlines, best_window, finish
 from mergelake.merge.volatile import settled
 from mergelake.node.actions import NodeView, TableView
 from mergelake.node.candidates import Candidates, Memory
-from mergelake.table.mutations import open_mutations
 
 
 class Spending:
@@ -23,11 +22,9 @@ class Spending:
 
     def __init__(self, node: NodeView, table: TableView, candidates: Candidates, memory: Memory) -> None:
         self._table, self.candidates = table, candidates
-        self._mutations = tuple(m.version for m in open_mutations(table.state))
         self.rules = BudgetRules.of(table.settings)
         self.outlines: Outlines = memory.outlines(self.rules, table.state.partitions, node.now_ms)
         self._under_way = sum(_bytes_under_way(table, self.rules))
-        self._uploads_left = self.rules.uploads_left(table.state.written, self._under_way)
         self.uploads: dict[str, bool] = {}
         """Ids of volatile parts that are due, the best ones first -> whether that passes the target."""
         self._merges: list[tuple[ActivePart, ...]] = []
@@ -54,16 +51,15 @@ class Spending:
                 continue
             elements = self.candidates.elements(name)
             busy = self.candidates.busy | self.candidates.volatile
-            if not known.rested:
-                busy = busy | {part.manifest.id for part in elements if not settled(part, self.rules.disk)}
+            fresh = {part.manifest.id for part in elements if not settled(part, self.rules.disk)}
             window = best_window(
                 elements,
                 self.rules,
-                busy=busy,
-                mutations=self._mutations,
+                self.rules.least_width(len(elements) - len(fresh), pressed=known.pressed),
+                busy=busy if known.rested else busy | fresh,
+                mutations=self.candidates.mutations,
                 bytes_max=min(limit, inf if known.pressed else left),
                 rested=known.rested,
-                pressed=known.pressed,
             )
             if window is not None:
                 self._under_way += window.bytes
@@ -72,7 +68,8 @@ class Spending:
 
     def _finish(self, node: NodeView) -> None:
         outlines, candidates = self.outlines, self.candidates
-        left, leaving = self._uploads_left, self._table.uploading | self._table.uploaded
+        left = self.rules.uploads_left(self._table.state.written, self._under_way)
+        leaving = self._table.uploading | self._table.uploaded
         for name in sorted(outlines.due, key=lambda name: (-outlines[name].worth, name)):
             known = outlines[name]
             if known.fresh_bytes > left and not known.pressed:
@@ -90,7 +87,7 @@ class Spending:
                 barriers=foreign | leaving,
                 busy=candidates.busy | candidates.absent,
                 leaf_count=lambda part, parts=parts: len(leaves(parts, part.info)),  # type: ignore[misc]
-                mutations=self._mutations,
+                mutations=candidates.mutations,
             )
             self.finishing.update(part.manifest.id for part in elements)
             self.uploads.update(dict.fromkeys(asked.uploads, known.fresh_bytes > left))

@@ -84,8 +84,9 @@ def test_the_best_window_is_the_one_that_a_look_at_all_of_them_finds(seed):
     rules = replace(RULES, target=draw.choice([2.1, 2.3, 3.0]), disk=MIB)  # so that all are settled
     limit = draw.randint(1, 200) * MIB
     busy = {draw.choice(parts).manifest.id} if draw.random() < 0.5 else set()
-    found = best_window(parts, rules, busy=busy, bytes_max=limit)
     least = max(2, -int(-rules.share * len(parts) // 1))
+    assert rules.least_width(len(parts), pressed=False) == least
+    found = best_window(parts, rules, least, busy=busy, bytes_max=limit)
     allowed = []
     for begin in range(len(parts)):
         for end in range(begin + least, len(parts) + 1):
@@ -106,10 +107,10 @@ def test_a_rested_partition_is_merged_whole_where_that_can_be_had():
         merged(shared, 2)
     parts = parts_of(shared)
     whole = sum(part.manifest.bytes_on_disk for part in parts)
-    found = best_window(parts, RULES, busy=(), rested=True)
+    found = best_window(parts, RULES, RULES.least_width(6, pressed=False), busy=(), rested=True)
     assert found is not None
     assert len(found.parts) == 6
-    less = best_window(parts, RULES, busy=(), rested=True, bytes_max=whole - 1)
+    less = best_window(parts, RULES, RULES.least_width(6, pressed=False), busy=(), rested=True, bytes_max=whole - 1)
     assert less is not None
     assert 2 <= len(less.parts) < 6
 
