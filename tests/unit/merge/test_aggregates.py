@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -18,11 +17,11 @@ from mergelake.core.errors import MergelakeError
 from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
 from mergelake.order.aggregates import simple_aggregate
-from mergelake.order.combining import GroupStream
 from mergelake.order.mode import Rule
 from mergelake.order.modes import collapse_block
 from mergelake.sql.database import connect
 from mergelake.table.define import define
+from tests.helpers.combining import combined
 from tests.helpers.merging import SmallTable, plain
 
 Values = list[Any]
@@ -94,16 +93,6 @@ def rule_of(function: str, kind: str) -> tuple[Rule, pa.DataType]:
     return simple_aggregate(Column(0, "v", data_type), "AggregatingMergeTree"), storage_type(data_type)
 
 
-def in_pieces(rule: Rule, groups: list[Values], cuts: list[int], kind: pa.DataType) -> Values:
-    values = pa.array([value for group in groups for value in group], kind)
-    begins = np.array([at == 0 for group in groups for at in range(len(group))], np.bool_)
-    stream, out = GroupStream(rule), []
-    for start, end in itertools.pairwise([0, *sorted(min(cut, len(values)) for cut in cuts), len(values)]):
-        out += stream.push(values.slice(start, end - start), begins[start:end]).to_pylist()
-    last = stream.finish()
-    return out + (last.to_pylist() if last is not None else [])
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
 @given(st.data(), st.lists(st.integers(0, 40), max_size=6))
 @settings(max_examples=25, deadline=None)
@@ -113,19 +102,19 @@ def test_a_column_is_combined_alike_in_any_pieces_and_as_by_hand(
     function, kind, values, model = case
     rule, stored = rule_of(function, kind)
     groups = data.draw(st.lists(st.lists(values, min_size=1, max_size=5), min_size=1, max_size=8))
-    found = in_pieces(rule, groups, cuts, stored)
+    found = combined(rule, groups, cuts, stored)
     assert repr(found) == repr([model(group) for group in groups])
-    assert repr(in_pieces(rule, groups, [], stored)) == repr(found)
+    assert repr(combined(rule, groups, [], stored)) == repr(found)
 
 
 def test_elements_are_told_apart_by_their_bits() -> None:
     for kind in ("Array(Float32)", "Array(Float64)"):
         rule, stored = rule_of("groupUniqArrayArray", kind)
-        found = in_pieces(rule, [[[0.0, -0.0, math.nan], [math.nan, 0.0]], [[]]], [1], stored)
+        found = combined(rule, [[[0.0, -0.0, math.nan], [math.nan, 0.0]], [[]]], [1], stored)
         assert repr(found) == "[[0.0, -0.0, nan], []]"
     rule, stored = rule_of("groupUniqArrayArray", "Array(Tuple(UInt8, Nullable(String)))")
     pairs = [{"1": 1, "2": None}, {"1": 1, "2": b""}]
-    assert in_pieces(rule, [[pairs, pairs]], [], stored) == [pairs]
+    assert combined(rule, [[pairs, pairs]], [], stored) == [pairs]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +125,7 @@ def test_elements_are_told_apart_by_their_bits() -> None:
 def test_other_names_of_functions(name: str, same: str) -> None:
     groups: list[Values] = [[None, 3, 1], [None], [2, None]]
     (rule, stored), (other, _) = rule_of(name, "Nullable(UInt64)"), rule_of(same, "Nullable(UInt64)")
-    assert in_pieces(rule, groups, [], stored) == in_pieces(other, groups, [], stored)
+    assert combined(rule, groups, [], stored) == combined(other, groups, [], stored)
 
 
 @pytest.mark.parametrize(

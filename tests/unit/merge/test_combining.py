@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 
 import numpy as np
@@ -16,27 +15,16 @@ from mergelake.core.types import parse_type
 from mergelake.log.operations import Mutation
 from mergelake.merge.commit import merge_parts
 from mergelake.merge.plan import plan_merge
-from mergelake.order.combining import GroupStream, first_value, last_row, last_value
-from mergelake.order.mode import Rule
+from mergelake.order.combining import first_value, last_row, last_value
 from mergelake.order.modes import collapse_block, mode_of
 from mergelake.order.sums import total
 from mergelake.table.define import define
+from tests.helpers.combining import combined
 from tests.helpers.merging import SmallTable, plain
 
 GROUPS = st.lists(st.lists(st.none() | st.integers(-5, 5), min_size=1, max_size=6), min_size=1, max_size=10)
 CUTS = st.lists(st.integers(0, 60), max_size=6)
 KINDS = (pa.int8(), pa.binary(), pa.dictionary(pa.int32(), pa.binary()), pa.list_(pa.int8()))
-
-
-def combined(rule: Rule, groups: list[list[object]], cuts: list[int], kind: pa.DataType) -> list[object]:
-    """What a rule makes of groups of values that come in arrays which end at `cuts`."""
-    values = pa.array([value for group in groups for value in group], kind)
-    begins = np.array([at == 0 for group in groups for at in range(len(group))], np.bool_)
-    stream, out = GroupStream(rule), []
-    for start, end in itertools.pairwise([0, *sorted(min(cut, len(values)) for cut in cuts), len(values)]):
-        out += stream.push(values.slice(start, end - start), begins[start:end]).to_pylist()
-    last = stream.finish()
-    return out + (last.to_pylist() if last is not None else [])
 
 
 @given(GROUPS, CUTS, st.sampled_from(KINDS))
