@@ -57,7 +57,7 @@ def define(
         The keys: a column, an expression, or a sequence of them. Without `order_by` the primary key is the sorting key;
         without a `primary_key` it is the reverse.
     engine
-        An engine, with its arguments: `ReplacingMergeTree(version)`; see `docs/merging.md`.
+        An engine, with its arguments: `ReplacingMergeTree(version)`; see `docs/engines.md`.
     settings
         Settings of the table, see `docs/settings-list.md`.
 
