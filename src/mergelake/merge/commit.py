@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.log.operations import CancelVolatile, LogOp, Publish
+from mergelake.log.retention import refers
 from mergelake.log.state import State
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
@@ -60,7 +61,8 @@ def commit_merge(handle: TableHandle, task: MergeTask, manifest: PartManifest) -
 
     def build(state: State) -> Sequence[LogOp]:
         kind = "optimize" if task.kind == "optimize" else "direct"
-        publish = Publish(manifest, task.source_ids, kind, mutations=task.mutations)
+        # A merge writes all of its bytes: what lies outside of the part's directory was begun by its slices.
+        publish = Publish(manifest, task.source_ids, kind, mutations=task.mutations, begun=refers(manifest))
         live = state.volatile.get(task.result.partition_id, ())
         # A merge requested by a user has priority: nodes' intentions to merge its sources are cancelled.
         cancelled = (
