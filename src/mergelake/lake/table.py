@@ -345,6 +345,7 @@ class Table:
             skip_merged=skip_merged,
             throw_if_noop=throw_if_noop,
             one_job=self.env.spark is not None,
+            threads=self.env.threads,
             on_progress=on_progress,
         )
 
