@@ -45,9 +45,9 @@ def optimize(
     """Run the merges that `select_optimize` chooses from the state known here; returns how many.
 
     Small merges are executed together (`merge.together`), or side by side by about `threads` threads, and a group of
-    them shares an entry of the log. Each of the others is committed before the next begins,
-    while its sources are fresh; with `one_job` they are all run by one call of `run`. One that fails does not undo the
-    others: the first error is raised at the end.
+    them shares an entry of the log. Each of the others is committed before the next begins, while its sources are
+    fresh; with `one_job` all that are not executed together are run by one call of `run`. One that fails does not undo
+    the others: the first error is raised at the end.
     """
     snapshot = handle.snapshot()
     chosen = select_optimize(
@@ -62,20 +62,29 @@ def optimize(
     plan = partial(plan_merge, handle.directory, snapshot.schema, kind="optimize", base_version=snapshot.version)
     tasks = [plan(parts=parts, mutations=snapshot.mutations) for parts in chosen]
     work = _Work(handle, run, on_progress, sum(task.rows for task in tasks))
-    simple = [task for task in tasks if is_simple(task)] if len(tasks) > 1 else []
-    left = [task for task in tasks if not is_simple(task)] if simple else tasks
+    simple, left = _parted(tasks, is_simple) if len(tasks) > 1 else ([], tasks)
     for group in groups(simple):
         left += work.together(group)
-    small = [task for task in left if task.plain_bytes <= _SMALL_BYTES] if not one_job else []
-    workers = max(threads, _FAR_WORKERS) if is_remote(handle.store) else threads
-    for group in groups(small):
-        work.side_by_side(group, workers)
-    large = [task for task in left if task.plain_bytes > _SMALL_BYTES] if not one_job else left
-    for batch in [large] if one_job and large else [[task] for task in large]:
-        work.in_turn(batch)
+    if one_job:
+        work.in_turn(left)
+    else:
+        small, large = _parted(left, lambda task: task.plain_bytes <= _SMALL_BYTES)
+        workers = max(threads, _FAR_WORKERS) if is_remote(handle.store) else threads
+        for group in groups(small):
+            work.side_by_side(group, workers)
+        for task in large:
+            work.in_turn([task])
     if work.failures:
         raise work.failures[0]
     return len(tasks)
+
+
+def _parted(tasks: list[MergeTask], wanted: Callable[[MergeTask], bool]) -> tuple[list[MergeTask], list[MergeTask]]:
+    """The wanted tasks, and the others."""
+    parted: dict[bool, list[MergeTask]] = {True: [], False: []}
+    for task in tasks:
+        parted[wanted(task)].append(task)
+    return parted[True], parted[False]
 
 
 class _Work:
@@ -122,6 +131,8 @@ class _Work:
 
     def in_turn(self, batch: list[MergeTask]) -> None:
         """Execute merges by one call."""
+        if not batch:
+            return
         begun = self._begun(batch)
         try:
             manifests = self._run(self._handle, begun, self._flag, self._report)
