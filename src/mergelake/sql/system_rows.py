@@ -36,6 +36,9 @@ def row_of(cells: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[Any, .
 def uuid_of(directory: str) -> str:
     """The UUID of the table with this directory."""
     digits = directory.rsplit("/", 1)[-1]
-    if len(digits) != 32:
-        return NO_UUID
+    return uuid_text(digits) if len(digits) == 32 else NO_UUID
+
+
+def uuid_text(digits: str) -> str:
+    """32 hex digits as a UUID is written."""
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -19,7 +19,7 @@ from mergelake.core.errors import InternalError, error
 from mergelake.lake.inspect import parts_table
 from mergelake.order.keys import bind_key, table_keys
 from mergelake.query.source import IN_MEMORY, ArrowScan, ArrowSource, AsOf, Layers, ReadRequest, Source
-from mergelake.sql import system_nodes, system_part_log, system_settings
+from mergelake.sql import system_counters, system_nodes, system_part_log, system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
 from mergelake.sql.system_rows import NO_UUID, Rows, all_tables, row_of, uuid_of
@@ -445,6 +445,10 @@ _TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Collection[st
     "settings": (system_settings.COLUMNS, lambda db, _: system_settings.settings(db)),
     "merge_tree_settings": (system_settings.TABLE_COLUMNS, lambda db, _: system_settings.merge_tree_settings(db)),
     "mutations": (_MUTATION_COLUMNS, _mutations),
+    "events": (system_counters.EVENTS, system_counters.events),
+    "disks": (system_counters.DISKS, system_counters.disks),
+    "query_log": (system_counters.QUERY_LOG, system_counters.query_log),
+    "processes": (system_counters.PROCESSES, system_counters.processes),
     "part_log": (system_part_log.PART_LOG, system_part_log.part_log),
     "merges": (system_nodes.MERGES, system_nodes.merges),
     "nodes": (system_nodes.NODES, system_nodes.nodes),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,6 +38,7 @@ from mergelake.order.sorting import sort_order
 from mergelake.parts.objects import PartObjects, shared_size
 from mergelake.parts.part_spec import PartTarget, SortedRows
 from mergelake.parts.writer import write_part
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 from mergelake.table.blocks import BlockCompleter, block_limits, cut_blocks
 from mergelake.table.deduplication import NO_IDENTITY, InsertIdentity, remembered
@@ -159,7 +159,7 @@ class _BlockWriter:
         return written
 
     def _write_together(self, pieces: list[_Piece]) -> list[PartManifest]:
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="mergelake-part") as pool:
+        with Pool(self._threads, thread_name_prefix="mergelake-part") as pool:
             futures = [pool.submit(self._write_piece, piece, 1) for piece in pieces]
         failed = next((future.exception() for future in futures if future.exception()), None)
         if failed is not None:
