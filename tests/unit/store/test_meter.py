@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
+import mergelake
 from mergelake.core.errors import MergelakeError
 from mergelake.store import open_store
 from mergelake.store.memory import MemoryStore
@@ -115,3 +117,13 @@ def test_prices_that_are_none_are_refused(given):
     with pytest.raises(MergelakeError) as refused:
         prices_of(given)
     assert refused.value.name == "BAD_ARGUMENTS"
+
+
+def test_pools_of_threads_count_for_who_gives_them_work():
+    """A pool that is not a `Pool` would lose the requests of its threads; those of nodes work for nobody."""
+    package = Path(mergelake.__file__).parent
+    others = {"store/meter.py", "sql/optimistic.py", "node/runner.py"}
+    for path in package.rglob("*.py"):
+        place = str(path.relative_to(package))
+        if place not in others and not place.startswith("testing/"):
+            assert "ThreadPoolExecutor(" not in path.read_text(), f"use store.meter.Pool in {place}"
