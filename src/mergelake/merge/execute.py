@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -48,6 +47,7 @@ from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.listing import projection_names
 from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.writer import PartWriter, is_compact
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 
 Progress = Callable[[int, int], None]
@@ -221,7 +221,7 @@ class _Merge:
             for index in apart:
                 self._write_index(writer, order, index)
             return
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="mergelake-merge") as pool:
+        with Pool(self._threads, thread_name_prefix="mergelake-merge") as pool:
             work = [pool.submit(self._write_columns, writer, order, names, alone) for names in self._groups(others)]
             work.append(pool.submit(self._write_key, writer, order, key_columns))
             work += [pool.submit(self._write_index, writer, order, index) for index in apart]

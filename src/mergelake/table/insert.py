@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,6 +35,7 @@ from mergelake.order.keys import Block, TableKeys, table_keys
 from mergelake.order.modes import check_rows, collapse_block, mode_of
 from mergelake.parts.objects import PartObjects, shared_size
 from mergelake.parts.part_spec import PartTarget
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 from mergelake.table.blocks import BlockCompleter, block_limits, cut_blocks
 from mergelake.table.deduplication import NO_IDENTITY, InsertIdentity, remembered
@@ -144,7 +144,7 @@ class _BlockWriter:
         return written
 
     def _write_together(self, pieces: list[Piece]) -> list[PartManifest]:
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="mergelake-part") as pool:
+        with Pool(self._threads, thread_name_prefix="mergelake-part") as pool:
             futures = [pool.submit(write_piece, self._target, self._keys, piece, 1) for piece in pieces]
         failed = next((future.exception() for future in futures if future.exception()), None)
         if failed is not None:
