@@ -97,6 +97,9 @@ class SimPool:
             future.set_exception(failure)
         return future
 
+    def shutdown(self, *_: object, **__: object) -> None:
+        pass
+
 
 def _wait(ready: Callable[[], bool]) -> None:
     if ready():
