@@ -23,6 +23,7 @@ from mergelake.peer.client import PeerClient
 from mergelake.store import Store, StoreSpec, open_store
 from mergelake.table.catalog import Catalog, Name
 from mergelake.table.handle import TableHandle
+from mergelake.table.volatile_reads import OFF, VolatileReads, volatile_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +61,7 @@ class Warehouse:
         spark: SparkSession | str | None = None,
         log: str | None = None,
         read_consistency: str = "strong",
+        read_volatile: str = OFF,
     ) -> None:
         """Open a warehouse; nothing is read or written yet.
 
@@ -83,6 +85,8 @@ class Warehouse:
             As for `connect`; it may also be given as the storage option `log`.
         read_consistency
             As for `connect`.
+        read_volatile
+            As for `connect`.
         """
         is_strong_read(read_consistency)
         if threads is not None and threads < 1:
@@ -101,9 +105,15 @@ class Warehouse:
             self.store = location.open() if isinstance(location, StoreSpec) else location
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
-        self.env = Environment(threads or min(os.cpu_count() or 1, 8), spark=spark, read_consistency=read_consistency)
         author_text = author_name() if author is None else author
         self.backends = Backends(log, PeerClient(clock=self.clock, ids=self.ids))
+        self.env = Environment(
+            threads or min(os.cpu_count() or 1, 8),
+            spark=spark,
+            read_consistency=read_consistency,
+            read_volatile=volatile_mode(read_volatile),
+            volatile=VolatileReads(self.backends.peers, self.clock),
+        )
         self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=author_text, backends=self.backends)
         self._handles: dict[str, TableHandle] = {}
         self._closed: set[str] = set()
@@ -264,7 +274,7 @@ class Warehouse:
             store, `gc` runs a round of garbage collection every hour.
         listen
             `HOST:PORT` (port 0: any free one) on which the node takes commits of other processes, and appends them
-            together with its own; see `docs/many-writers.md`.
+            together with its own (see `docs/many-writers.md`), and serves its volatile parts to readers.
         advertise
             The address that other processes connect to, if it is not `listen`.
         """
@@ -312,6 +322,8 @@ class Warehouse:
             return deleted
 
         disk, disk_free = open_disk(local, name) if isinstance(local, str) else (local, lambda: None)
+        if disk is not None:
+            self.env.volatile.disks[name] = disk
         listening = None
         if listen:
             listening = Listening(listen, advertise or "", socket.gethostname(), clock=self.clock, ids=self.ids)
