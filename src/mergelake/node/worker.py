@@ -115,7 +115,7 @@ class TableWorker:
         self._announced_s = float("-inf")
         self._traffic = Traffic(listening.service.add(handle.log), handle.clock) if listening else None
         if listening is not None and disk is not None:
-            listening.volatile.add(handle.directory, self._served, disk.store)
+            listening.volatile.add(handle.directory, self.served, disk.store)
         self.unreadable = False
         """Whether the last refresh of the table failed: then the next one waits for the end of the pause."""
 
@@ -162,7 +162,7 @@ class TableWorker:
             return None
         return self._listening.address, self._listening.token
 
-    def _served(self) -> dict[str, LocalPart]:
+    def served(self) -> dict[str, LocalPart]:
         """The parts on the disk that other processes may read."""
         state = self.handle.log.state
         if state.dropped or not TableSettings(state.schema.settings)["volatile_peer_reads"]:
@@ -171,7 +171,7 @@ class TableWorker:
 
     def _serves(self) -> bool:
         """Whether some Live volatile part can be read here."""
-        served = self._served()
+        served = self.served()
         live = self.handle.log.state.volatile.values() if served else ()
         return any(part.id in served for held in live for part in held)
 
