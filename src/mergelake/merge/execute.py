@@ -7,7 +7,8 @@
    part of thousands of columns does not take thousands of requests.
 
 So each file is read from start to end, the key columns twice, and memory holds one batch per source and thread
-(`merge_max_chunk_bytes` in all), whatever the size of the parts. Nothing is committed here.
+(`merge_max_chunk_bytes` in all), whatever the size of the parts. Packed sources in a far store are fetched first, each
+by one request, as far as they fit into as much memory. Nothing is committed here.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from mergelake.order.merging import MergeStep, merge_runs
 from mergelake.order.mode import Mask, Mode
 from mergelake.order.modes import mode_of
 from mergelake.order.normalized_keys import word_count
-from mergelake.parts.ahead import open_parts
+from mergelake.parts.ahead import hold_packed, open_parts
 from mergelake.parts.default_codec import asks_sources, merged_codec
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.indexing import BoundIndex
@@ -109,6 +110,9 @@ class _Merge:
         ]
         readers = [source.reader for source in self._sources]
         far = [reader for reader in readers if is_remote(reader.store)]
+        budget = self._settings.integer("merge_max_chunk_bytes")
+        held = hold_packed(far, budget)
+        far = [reader for reader in far if not reader.complete]
         open_parts(far, [column.name for column in task.schema.stored], codec=asks_sources(self._settings, readers))
         self._sizes = {
             column.name: sum(source.column_bytes(column.name) for source in self._sources)
@@ -117,8 +121,8 @@ class _Merge:
         local = not is_remote(store) and not is_remote(self._target)
         if local and sum(self._sizes.values()) < _THREAD_BYTES * len(self._sizes):
             self._threads = 1  # many small columns: most of the time is spent in Python, where threads do not help
-        budget = self._settings.integer("merge_max_chunk_bytes")
-        self._window_bytes = budget // (self._threads * len(self._sources))
+        windows = self._threads * max(1, sum(not reader.complete for reader in readers))
+        self._window_bytes = max(budget - held, budget // 4) // windows
         key_bytes = sum(self._sizes[name] for name in self._order_columns())
         self._progress = _Meter(on_progress, task.rows, key_bytes + sum(self._sizes.values()))
         for source in self._sources:

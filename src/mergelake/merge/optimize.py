@@ -22,23 +22,15 @@ RunMerges = Callable[
 """Writes the parts of merges, in order. The flag, when it is set, ends it; the last is called with rows merged."""
 
 
-def optimize(
+def plan_optimize(
     handle: TableHandle,
-    run: RunMerges,
     *,
-    partition_id: str | None,
-    final: bool,
-    skip_merged: bool,
-    throw_if_noop: bool,
-    one_job: bool,
-    on_progress: OnProgress | None = None,
-) -> int:
-    """Run the merges that `select_optimize` chooses from the state known here; returns how many.
-
-    Each merge is committed on its own: one that fails does not undo the others, and the first error is raised at the
-    end. With `one_job` all are run by one call of `run`; otherwise each is committed before the next begins, while its
-    sources are fresh.
-    """
+    partition_id: str | None = None,
+    final: bool = False,
+    skip_merged: bool = False,
+    throw_if_noop: bool = False,
+) -> list[MergeTask]:
+    """The merges that `select_optimize` chooses from the state known here."""
     snapshot = handle.snapshot()
     chosen = select_optimize(
         snapshot.parts,
@@ -50,7 +42,29 @@ def optimize(
         throw_if_noop=throw_if_noop,
     )
     plan = partial(plan_merge, handle.directory, snapshot.schema, kind="optimize", base_version=snapshot.version)
-    tasks = [plan(parts=parts, mutations=snapshot.mutations) for parts in chosen]
+    return [plan(parts=parts, mutations=snapshot.mutations) for parts in chosen]
+
+
+def optimize(
+    handle: TableHandle,
+    run: RunMerges,
+    *,
+    partition_id: str | None,
+    final: bool,
+    skip_merged: bool,
+    throw_if_noop: bool,
+    one_job: bool,
+    on_progress: OnProgress | None = None,
+) -> int:
+    """Run the merges of `plan_optimize`; returns how many.
+
+    Each merge is committed on its own: one that fails does not undo the others, and the first error is raised at the
+    end. With `one_job` all are run by one call of `run`; otherwise each is committed before the next begins, while its
+    sources are fresh.
+    """
+    tasks = plan_optimize(
+        handle, partition_id=partition_id, final=final, skip_merged=skip_merged, throw_if_noop=throw_if_noop
+    )
     failures: list[MergelakeError] = []
     statement = current()
     rows, rows_before = sum(task.rows for task in tasks), 0
