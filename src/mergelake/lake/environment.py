@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mergelake.merge.plan import MergeTask
+    from mergelake.order.states import StateMerger
 
 
 def is_strong_read(read_consistency: str) -> bool:
@@ -47,6 +48,14 @@ class Environment:
     read_consistency: str = "strong"
     """Consistency of reads without a version: see `is_strong_read`."""
 
+    @property
+    def states(self) -> StateMerger | None:
+        """Merges aggregate states by ClickHouse; None where the extra `sql` is not installed."""
+        from mergelake.query.embedded.engine import available
+        from mergelake.query.embedded.states import merge_states
+
+        return merge_states if available() else None
+
     def spark_session(self) -> SparkSession:
         """The session; started now if only its master was given (or nothing: `local[*]`)."""
         if self.spark is None or isinstance(self.spark, str):
@@ -70,7 +79,7 @@ class Environment:
         if self.spark is not None and tasks:
             from mergelake.spark.merge import run_merges
 
-            return run_merges(self.spark_session(), handle.store.spec, tasks)
+            return run_merges(self.spark_session(), handle.store.spec, tasks, self.states)
 
         gives_up = abandon.is_set if abandon is not None else lambda: False
         manifests: list[PartManifest] = []
@@ -129,5 +138,12 @@ class Environment:
             on_rows(rows)
 
         return execute_merge(
-            handle.store, task, handle.ids, handle.clock, on_progress=heard, threads=self.threads, disk=disk
+            handle.store,
+            task,
+            handle.ids,
+            handle.clock,
+            on_progress=heard,
+            threads=self.threads,
+            disk=disk,
+            states=self.states,
         )
