@@ -17,6 +17,7 @@ from mergelake.table.handle import TableHandle
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from mergelake.core.schema import TableSchema
     from mergelake.merge.plan import MergeTask
     from mergelake.order.states import StateMerger
 
@@ -92,6 +93,12 @@ class Environment:
             manifests.append(self._merge(handle, task, gives_up, on_rows=report))
             rows_before += task.rows
         return manifests
+
+    def check_merges(self, schema: TableSchema) -> None:
+        """SUPPORT_IS_DISABLED if parts of such a table cannot be merged in this process."""
+        from mergelake.order.modes import working_mode
+
+        working_mode(schema, self.states)
 
     def run_mutations(
         self, handle: TableHandle, tasks: Sequence[MergeTask], gives_up: Callable[[], bool] = lambda: False

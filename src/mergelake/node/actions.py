@@ -72,6 +72,8 @@ class TableView:
     """Address and token to announce to other processes, so that the node takes their commits; None: nothing."""
     mutating: int = 0
     """How many of the running merges are mutations."""
+    merges: bool = True
+    """Whether its parts can be merged in this process: its engine may need ClickHouse to merge aggregate states."""
 
     @property
     def settings(self) -> TableSettings:

@@ -292,22 +292,26 @@ def _make_extreme(name: str, kind: t.DataType) -> _Merge | None:
     if not isinstance(kind, _ORDERED):
         return None
     arrow = storage_type(kind)
-    width = arrow.bit_width // 8
     rows_of = extreme_rows(kind, greatest=name == "max")
 
     def merge(states: pa.Array, begins: Groups) -> pa.Array:
         cells = _cells(states)
         present = _present(cells, kind)
-        raw = np.zeros((len(states), width), np.uint8)
-        raw[present] = cells.data[cells.offsets[:-1][present, None] + 1 + np.arange(width)]
         validity = pa.py_buffer(np.packbits(present, bitorder="little"))
-        values = pa.Array.from_buffers(arrow, len(states), [validity, pa.py_buffer(raw)])
+        if isinstance(kind, t.String):
+            texts = _slices(cells, cells.offsets[:-1] + 4, cells.offsets[1:])
+            buffers = [validity, *_array(texts).buffers()[1:]]
+        else:
+            raw = np.zeros((len(states), arrow.bit_width // 8), np.uint8)
+            raw[present] = cells.data[cells.offsets[:-1][present, None] + 1 + np.arange(raw.shape[1])]
+            buffers = [validity, pa.py_buffer(raw)]
+        values = pa.Array.from_buffers(arrow, len(states), buffers)
         return states.take(pa.array(rows_of(values, begins)))
 
     return merge
 
 
-_ORDERED = (t.Int, t.Float, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Decimal, t.UUID, t.IPv4, t.IPv6)
+_ORDERED = (t.Int, t.Float, t.Decimal, t.Date, t.Date32, t.DateTime, t.DateTime64, t.String, t.UUID, t.IPv4, t.IPv6)
 _FUNCTIONS: Mapping[str, Callable[[str, t.DataType], _Merge | None]] = {
     "count": lambda name, kind: _counts,
     "sum": _make_sum,
