@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -39,30 +40,10 @@ TARGET = 1.1
 
 def main(delays_ms: list[int], *, cache: bool = False) -> None:
     """Print a table for each delay."""
-    with (
-        service("s3") as s3,
-        delay_proxy(s3["S3_ENDPOINT"]) as proxy,
-        tempfile.TemporaryDirectory(prefix="mergelake-cache-") as folder,
-    ):
-        keys = {"access_key_id": s3["AWS_ACCESS_KEY_ID"], "secret_access_key": s3["AWS_SECRET_ACCESS_KEY"]}
-        kept = {"cache_dir": folder} if cache else {}
-        db = ml.connect(f"s3://{s3['S3_BUCKET']}/ours", {"endpoint": proxy, **keys, **kept})
-        disk = (
-            f"disk(type = s3_plain_rewritable, endpoint = '{proxy}/{s3['S3_BUCKET']}/theirs/', "
-            f"access_key_id = '{keys['access_key_id']}', secret_access_key = '{keys['secret_access_key']}')"
-        )
-        if cache:
-            disk = f"disk(type = cache, path = 'far/', max_size = '10Gi', disk = {disk})"
-            db.sql("SET max_staleness_ms = 3600000")
-        engine.run("CREATE DATABASE IF NOT EXISTS far")
+    with both_sides(cache=cache) as (db, proxy, create):
         for name, table_engine in (("logs", "MergeTree"), ("latest", "ReplacingMergeTree")):
-            create = CREATE.replace("ENGINE = MergeTree", f"ENGINE = {table_engine}")
-            db.sql(create.format(name=name, partition="tuple()"))
-            theirs = create.format(name=f"far.{name}", partition="tuple()").rstrip()
-            joined = " SETTINGS " if "SETTINGS" not in theirs else ", "
-            engine.run(f"{theirs}{joined}disk = {disk}, default_compression_codec = 'LZ4'")
-            engine.run(f"SYSTEM STOP MERGES far.{name}")
-            _fill(db, name)
+            create(name, table_engine)
+            fill(db, name, [ROWS // PARTS] * PARTS)
         rows = db.sql("SELECT service, timestamp FROM logs ORDER BY cityHash64(trace_id) LIMIT 1000").rows()
         for table in ("logs", "latest") if cache else ():
             for run, name in ((db.sql, table), (engine.run, f"far.{table}")):
@@ -88,6 +69,40 @@ def main(delays_ms: list[int], *, cache: bool = False) -> None:
             set_delay(proxy, 0)
 
 
+@contextmanager
+def both_sides(*, cache: bool = False) -> Iterator[tuple[ml.Database, str, Callable[[str, str], None]]]:
+    """A database of ours and `far` of ClickHouse in one bucket behind one proxy.
+
+    Yields ours, the proxy, and a function that creates a table of logs (name, engine) on both sides.
+    """
+    with (
+        service("s3") as s3,
+        delay_proxy(s3["S3_ENDPOINT"]) as proxy,
+        tempfile.TemporaryDirectory(prefix="mergelake-cache-") as folder,
+    ):
+        keys = {"access_key_id": s3["AWS_ACCESS_KEY_ID"], "secret_access_key": s3["AWS_SECRET_ACCESS_KEY"]}
+        kept = {"cache_dir": folder} if cache else {}
+        db = ml.connect(f"s3://{s3['S3_BUCKET']}/ours", {"endpoint": proxy, **keys, **kept})
+        disk = (
+            f"disk(type = s3_plain_rewritable, endpoint = '{proxy}/{s3['S3_BUCKET']}/theirs/', "
+            f"access_key_id = '{keys['access_key_id']}', secret_access_key = '{keys['secret_access_key']}')"
+        )
+        if cache:
+            disk = f"disk(type = cache, path = 'far/', max_size = '10Gi', disk = {disk})"
+            db.sql("SET max_staleness_ms = 3600000")
+        engine.run("CREATE DATABASE IF NOT EXISTS far")
+
+        def create(name: str, table_engine: str) -> None:
+            text = CREATE.replace("ENGINE = MergeTree", f"ENGINE = {table_engine}")
+            db.sql(text.format(name=name, partition="tuple()"))
+            theirs = text.format(name=f"far.{name}", partition="tuple()").rstrip()
+            joined = " SETTINGS " if "SETTINGS" not in theirs else ", "
+            engine.run(f"{theirs}{joined}disk = {disk}, default_compression_codec = 'LZ4'")
+            engine.run(f"SYSTEM STOP MERGES far.{name}")
+
+        yield db, proxy, create
+
+
 def _ask(
     run: Callable[[str], object], query: str, names: dict[str, str], numbers: Iterator[int], keys: Sequence[Any]
 ) -> object:
@@ -96,11 +111,11 @@ def _ask(
     return run(query.format(n=number, key=keys[number], **names))
 
 
-def _fill(db: ml.Database, name: str) -> None:
-    """The same parts on both sides."""
+def fill(db: ml.Database, name: str, rows: Sequence[int]) -> None:
+    """The same parts on both sides, of so many rows each."""
     with tempfile.NamedTemporaryFile(suffix=".native") as file:
-        for number in range(PARTS):
-            db.table(name).append(log_block(number, ROWS // PARTS))
+        for number, count_of in enumerate(rows):
+            db.table(name).append(log_block(number, count_of))
             newest = f"SELECT * FROM {name} WHERE _part = (SELECT max(name) FROM system.parts WHERE table = '{name}')"
             Path(file.name).write_bytes(b"".join(db.sql(newest, format="Native").chunks()))
             engine.run(f"INSERT INTO far.{name} SELECT * FROM file('{file.name}', 'Native')")

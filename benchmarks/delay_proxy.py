@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -14,6 +16,7 @@ from tests.helpers.services import free_ports
 
 _CHUNK = 1 << 20
 _SET = b"GET /_delay/"
+_COUNT = b"GET /_count/"
 
 
 @contextmanager
@@ -41,8 +44,15 @@ def set_delay(proxy: str, milliseconds: int) -> None:
         reply.read()
 
 
+def take_counts(proxy: str) -> dict[str, int]:
+    """Requests since the last call, by method."""
+    with urllib.request.urlopen(f"{proxy}/_count/", timeout=5) as reply:
+        return dict(json.load(reply))
+
+
 class _Proxy:
     def __init__(self, upstream: str) -> None:
+        self._counts: Counter[str] = Counter()
         self._host, _, self._port = upstream.partition(":")
         self._delay_s = 0.0
 
@@ -61,6 +71,15 @@ class _Proxy:
                     self._delay_s = int(data[len(_SET) :].split()[0]) / 1000
                     answer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
                     break
+                if data.startswith(_COUNT):
+                    body = json.dumps(self._counts).encode()
+                    self._counts.clear()
+                    answer.write(
+                        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+                    )
+                    break
+                if answered:
+                    self._counts[data[:8].split()[0].decode()] += 1
                 if answered and self._delay_s:
                     await asyncio.sleep(self._delay_s)
                 answered = False

@@ -34,6 +34,14 @@ def is_strong_read(read_consistency: str) -> bool:
     return read_consistency == "strong"
 
 
+def state_merger() -> StateMerger | None:
+    """Merges aggregate states by ClickHouse; None where the extra `sql` is not installed."""
+    from mergelake.query.embedded.engine import available
+    from mergelake.query.embedded.states import merge_states
+
+    return merge_states if available() else None
+
+
 @dataclass(slots=True)
 class Environment:
     """Settings of a process, not of a table."""
@@ -51,11 +59,8 @@ class Environment:
 
     @property
     def states(self) -> StateMerger | None:
-        """Merges aggregate states by ClickHouse; None where the extra `sql` is not installed."""
-        from mergelake.query.embedded.engine import available
-        from mergelake.query.embedded.states import merge_states
-
-        return merge_states if available() else None
+        """`state_merger()`."""
+        return state_merger()
 
     def spark_session(self) -> SparkSession:
         """The session; started now if only its master was given (or nothing: `local[*]`)."""

@@ -309,8 +309,8 @@ class Table:
     ) -> int:
         """Merge parts now, and return the number of merges that were committed.
 
-        Merges run as Spark tasks where the warehouse has a session, else in this process, in bounded memory. Each is
-        committed on its own: if one fails, the others stay, and its error is raised at the end.
+        Merges run as Spark tasks where the warehouse has a session, else in this process, in bounded memory; those of
+        many small parts together, here. If one fails, the others are committed, and its error is raised at the end.
 
         Parameters
         ----------
@@ -348,6 +348,7 @@ class Table:
             skip_merged=skip_merged,
             throw_if_noop=throw_if_noop,
             one_job=self.env.spark is not None,
+            threads=self.env.threads,
             on_progress=on_progress,
         )
 

@@ -6,8 +6,10 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.errors import UnavailableError, error
@@ -21,6 +23,8 @@ from mergelake.log.catalog import DEFAULT
 from mergelake.log.verify import LogReport, Progress
 from mergelake.peer.client import PeerClient
 from mergelake.store import Store, StoreSpec, open_store
+from mergelake.store.meter import Tally, metered
+from mergelake.store.prices import Prices, prices_of
 from mergelake.table.catalog import Catalog, Name
 from mergelake.table.handle import TableHandle
 
@@ -60,6 +64,7 @@ class Warehouse:
         spark: SparkSession | str | None = None,
         log: str | None = None,
         read_consistency: str = "strong",
+        prices: Prices | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     ) -> None:
         """Open a warehouse; nothing is read or written yet.
 
@@ -83,6 +88,8 @@ class Warehouse:
             As for `connect`; it may also be given as the storage option `log`.
         read_consistency
             As for `connect`.
+        prices
+            As for `connect`; the path of a file may also be given as the storage option `prices`.
         """
         is_strong_read(read_consistency)
         if threads is not None and threads < 1:
@@ -91,6 +98,8 @@ class Warehouse:
             raise error("TYPE_MISMATCH", f"A {type(spark).__name__} is no Spark session", "Give one, or a master's URL")
         if isinstance(location, str):
             store_options, log_option = split_options(storage_options)
+            prices_option = store_options.pop("prices", None)
+            prices = prices_option if prices is None else prices
             self.store: Store = open_store(location, store_options)
             if log_option is not None and log not in (None, log_option):
                 raise error(
@@ -99,6 +108,8 @@ class Warehouse:
             log = log_option if log is None else log
         else:
             self.store = location.open() if isinstance(location, StoreSpec) else location
+        self.prices = prices_of(prices)
+        """What the store bills, for what statements and tables cost."""
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
         self.env = Environment(threads or min(os.cpu_count() or 1, 8), spark=spark, read_consistency=read_consistency)
@@ -107,6 +118,7 @@ class Warehouse:
         self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=author_text, backends=self.backends)
         self._handles: dict[str, TableHandle] = {}
         self._closed: set[str] = set()
+        self._nodes: WeakSet[Node] = WeakSet()
 
     def __repr__(self) -> str:
         return f"<Warehouse {self.url}>"
@@ -115,6 +127,20 @@ class Warehouse:
     def url(self) -> str:
         """Its URL without secrets; for a directory, the absolute path."""
         return self.store.url
+
+    @contextmanager
+    def metered(self) -> Iterator[Tally]:
+        """Count the requests to the store, and their bytes, that are sent in the context, by this thread or for it.
+
+        >>> warehouse = Warehouse("memory://metered")
+        >>> table = warehouse.create_table("t", {"k": "UInt64"}, order_by="k")
+        >>> with warehouse.metered() as spent:
+        ...     _ = table.append({"k": [1]})
+        >>> spent.counters.put, f"{warehouse.prices.cost(spent.counters):.6f} {warehouse.prices.currency}"
+        (2, '0.000010 USD')
+        """
+        with metered(self.store) as tally:
+            yield tally
 
     @property
     def exists(self) -> bool:
@@ -320,7 +346,13 @@ class Warehouse:
             build=build, disk_free=disk_free, collect=collect, listening=listening, run_mutations=run_mutations,
             check_merges=self.env.check_merges,
         )  # fmt: skip
+        self._nodes.add(node)
         return node
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes that `node` made, as far as they still exist in this process."""
+        return list(self._nodes)
 
     def clone_table(
         self,

@@ -7,7 +7,8 @@
    part of thousands of columns does not take thousands of requests.
 
 So each file is read from start to end, the key columns twice, and memory holds one batch per source and thread
-(`merge_max_chunk_bytes` in all), whatever the size of the parts. Nothing is committed here.
+(`merge_max_chunk_bytes` in all), whatever the size of the parts. Packed sources in a far store are fetched first, each
+by one request, as far as they fit into as much memory. Nothing is committed here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -41,13 +41,14 @@ from mergelake.order.mode import Mask, Mode
 from mergelake.order.modes import working_mode
 from mergelake.order.normalized_keys import word_count
 from mergelake.order.states import StateMerger
-from mergelake.parts.ahead import open_parts
+from mergelake.parts.ahead import hold_packed, open_parts
 from mergelake.parts.default_codec import asks_sources, merged_codec
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.listing import projection_names
 from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.writer import PartWriter, is_compact
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 
 Progress = Callable[[int, int], None]
@@ -120,6 +121,9 @@ class _Merge:
         ]
         readers = [source.reader for source in self._sources]
         far = [reader for reader in readers if is_remote(reader.store)]
+        budget = self._settings.integer("merge_max_chunk_bytes")
+        held = hold_packed(far, budget)
+        far = [reader for reader in far if not reader.complete]
         open_parts(far, [column.name for column in task.schema.stored], codec=asks_sources(self._settings, readers))
         self._sizes = {
             column.name: sum(source.column_bytes(column.name) for source in self._sources)
@@ -128,8 +132,8 @@ class _Merge:
         local = not is_remote(store) and not is_remote(self._target)
         if local and sum(self._sizes.values()) < _THREAD_BYTES * len(self._sizes):
             self._threads = 1  # many small columns: most of the time is spent in Python, where threads do not help
-        budget = self._settings.integer("merge_max_chunk_bytes")
-        self._window_bytes = budget // (self._threads * len(self._sources))
+        windows = self._threads * max(1, sum(not reader.complete for reader in readers))
+        self._window_bytes = max(budget - held, budget // 4) // windows
         key_bytes = sum(self._sizes[name] for name in self._order_columns())
         self._progress = _Meter(on_progress, task.rows, key_bytes + sum(self._sizes.values()))
         for source in self._sources:
@@ -228,7 +232,7 @@ class _Merge:
             for index in apart:
                 self._write_index(writer, order, index)
             return
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="mergelake-merge") as pool:
+        with Pool(self._threads, thread_name_prefix="mergelake-merge") as pool:
             work = [pool.submit(self._write_columns, writer, order, names, alone) for names in self._groups(others)]
             work.append(pool.submit(self._write_key, writer, order, key_columns))
             work += [pool.submit(self._write_index, writer, order, index) for index in apart]

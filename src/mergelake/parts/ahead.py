@@ -7,6 +7,7 @@
    primary index. Cached files are not fetched.
 4. Dictionaries up to `DICTIONARY_BYTES` are fetched whole and cached, because every piece of the part needs them.
 
+A merge, which reads all of its sources, has the packed ones fetched whole as far as its memory allows (`hold_packed`).
 `fetch_windows` fetches ranges of data files of many parts in one round. Nothing is prefetched from a local directory.
 """
 
@@ -34,6 +35,38 @@ def is_small(reader: PartReader) -> bool:
     """Whether the part is fetched whole."""
     manifest = reader.manifest
     return manifest.storage == "packed" and manifest.bytes_on_disk <= SMALL_BYTES and is_remote(reader.store)
+
+
+def hold_packed(readers: Sequence[PartReader], room: int) -> int:
+    """Fetch packed parts whole, in one round, and hold their files in the readers: the smallest, up to `room` bytes.
+
+    Returns the bytes that are held. All readers have one far store. Missing or damaged objects are ignored, as by
+    `open_parts`. Raises `UnavailableError`.
+    """
+    chosen: list[PartReader] = []
+    held = 0
+    packed = (reader for reader in readers if reader.manifest.storage == "packed" and not reader.complete)
+    for reader in sorted(packed, key=lambda reader: reader.manifest.bytes_on_disk):
+        held += reader.manifest.bytes_on_disk
+        if held > room:
+            break
+        chosen.append(reader)
+    if not chosen:
+        return 0
+    names = [list(reader.files) for reader in chosen]
+    ranges = [
+        [FileRange(name, 0, reader.files[name].size) for name in each]
+        for reader, each in zip(chosen, names, strict=True)
+    ]
+    try:
+        bodies = fetch_parts(
+            chosen[0].store, [reader.part_ranges(each) for reader, each in zip(chosen, ranges, strict=True)]
+        )
+    except (CorruptDataError, NotFoundError):
+        return 0
+    for reader, each, files in zip(chosen, names, bodies, strict=True):
+        reader.hold(dict(zip(each, files, strict=True)))
+    return sum(reader.manifest.bytes_on_disk for reader in chosen)
 
 
 def open_parts(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from itertools import islice
 
@@ -30,6 +30,7 @@ from mergelake.scan.source import PartSource
 from mergelake.scan.stats import ScanStats
 from mergelake.scan.steps import plan_steps
 from mergelake.scan.together import begin_rows, grouped
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 
 
@@ -99,7 +100,7 @@ def _read_pieces(run: ReadRun, *, ordered: bool) -> Iterator[pa.RecordBatch]:
         for group in (*ahead, *groups):
             yield from read(group)
         return
-    pool = ThreadPoolExecutor(run.workers, "mergelake-scan")
+    pool = Pool(run.workers, "mergelake-scan")
     waiting: list[Future[list[pa.RecordBatch]]] = [pool.submit(read, group) for group in ahead]
     try:
         while waiting:
