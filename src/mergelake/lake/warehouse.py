@@ -356,6 +356,7 @@ class Warehouse:
         node = Node(
             name, handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s, roles=tuple(roles), disk=disk,
             build=build, disk_free=disk_free, collect=collect, listening=listening, run_mutations=run_mutations,
+            check_merges=self.env.check_merges,
         )  # fmt: skip
         self._nodes.add(node)
         return node

@@ -17,8 +17,16 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, error
+from mergelake.core.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    MergelakeError,
+    NotFoundError,
+    error,
+)
 from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.log.operations import (
     AddVolatile,
@@ -87,10 +95,11 @@ class TableWorker:
         listening: Listening | None = None,
         run_mutations: MutationRunner | None = None,
         merges_on_disk: bool = False,
+        check_merges: Callable[[TableSchema], None] = lambda schema: None,
     ) -> None:
         """`disk` and `build` are for volatile parts, and `merges_on_disk` says that the node begins some: its lease
         tells the others. `abandon` tells long work whether to stop; `listening` takes
-        commits of others.
+        commits of others. `check_merges` raises an error if parts of such a table cannot be merged in this process.
         """
         self.handle = handle
         self.status = status or NodeStatus()
@@ -101,6 +110,8 @@ class TableWorker:
         self._abandon = abandon
         self._disk = disk
         self._merges_on_disk = merges_on_disk and disk is not None
+        self._check_merges = check_merges
+        self._checked: tuple[int, bool] = (-1, True)
         self._lock = threading.Lock()
         self._local: dict[str, LocalPart] = disk.load() if disk else {}
         self._merging: dict[frozenset[str], tuple[int, str]] = {}
@@ -126,6 +137,7 @@ class TableWorker:
         state = self.handle.log.state
         lease_s = lease_ms(state) / 1000
         self.status.last_error = self.handle.log.checkpoint_failure or self.status.last_error
+        merges = state.dropped or self._can_merge(state)
         with self._lock:
             # A lease has expired if it has not changed for its duration by our clock: two clocks are never compared.
             for node, lease in state.leases.items():
@@ -147,7 +159,23 @@ class TableWorker:
                 self._failures.waits,
                 self._listens() if self._may_announce(state, now_s) else None,
                 frozenset(self._mutating),
+                merges,
             )
+
+    def _can_merge(self, state: State) -> bool:
+        """Whether parts of the table can be merged in this process; if not, it is said once for each schema."""
+        version, merges = self._checked
+        if version != state.schema_version:
+            try:
+                self._check_merges(state.schema)
+            except MergelakeError as refused:
+                merges = False
+                self.status.last_error = str(refused)
+                _logger.warning("parts of %s are not merged here: %s", self.handle.directory, refused)
+            else:
+                merges = True
+            self._checked = state.schema_version, merges
+        return merges
 
     def _may_announce(self, state: State, now_s: float) -> bool:
         """Whether the lease has our address already, or was not set lately, so that two nodes of one name do not
@@ -503,7 +531,7 @@ class TableWorker:
                 reading = [*merging, *self._building.values(), *self._uploading.values()]
             oldest = min(reading, default=state.version)
             version = oldest if state.keeps(oldest) else state.version
-            disk = self._merges_on_disk and not self._abandon()
+            disk = self._merges_on_disk and self._checked[1] and not self._abandon()
             return [*ops, RenewLease(self._node, version, now_ms + whole_ms, *listens, disk)]
 
         self.handle.log.commit(build)
