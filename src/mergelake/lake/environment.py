@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mergelake.core.cancel import check
+from mergelake.core.clock import SystemClock
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
 from mergelake.parts.cache import PartCache
 from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
+from mergelake.table.volatile_reads import OFF, VolatileReads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +58,10 @@ class Environment:
     """A session, a master URL on which to start one when it is first needed, or None: heavy work runs here."""
     read_consistency: str = "strong"
     """Consistency of reads without a version: see `is_strong_read`."""
+    read_volatile: str = OFF
+    """Whether reads take volatile parts from nodes: see `volatile_mode`."""
+    volatile: VolatileReads = field(default_factory=lambda: VolatileReads(None, SystemClock()))
+    """Reads them."""
 
     @property
     def states(self) -> StateMerger | None:

@@ -27,6 +27,7 @@ from mergelake.store.meter import Tally, metered
 from mergelake.store.prices import Prices, prices_of
 from mergelake.table.catalog import Catalog, Name
 from mergelake.table.handle import TableHandle
+from mergelake.table.volatile_reads import OFF, VolatileReads, volatile_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,6 +66,7 @@ class Warehouse:
         log: str | None = None,
         read_consistency: str = "strong",
         prices: Prices | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        read_volatile: str = OFF,
     ) -> None:
         """Open a warehouse; nothing is read or written yet.
 
@@ -90,6 +92,8 @@ class Warehouse:
             As for `connect`.
         prices
             As for `connect`; the path of a file may also be given as the storage option `prices`.
+        read_volatile
+            As for `connect`.
         """
         is_strong_read(read_consistency)
         if threads is not None and threads < 1:
@@ -112,9 +116,15 @@ class Warehouse:
         """What the store bills, for what statements and tables cost."""
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
-        self.env = Environment(threads or min(os.cpu_count() or 1, 8), spark=spark, read_consistency=read_consistency)
         author_text = author_name() if author is None else author
         self.backends = Backends(log, PeerClient(clock=self.clock, ids=self.ids))
+        self.env = Environment(
+            threads or min(os.cpu_count() or 1, 8),
+            spark=spark,
+            read_consistency=read_consistency,
+            read_volatile=volatile_mode(read_volatile),
+            volatile=VolatileReads(self.backends.peers, self.clock),
+        )
         self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=author_text, backends=self.backends)
         self._handles: dict[str, TableHandle] = {}
         self._closed: set[str] = set()
@@ -290,7 +300,7 @@ class Warehouse:
             store, `gc` runs a round of garbage collection every hour.
         listen
             `HOST:PORT` (port 0: any free one) on which the node takes commits of other processes, and appends them
-            together with its own; see `docs/many-writers.md`.
+            together with its own (see `docs/many-writers.md`), and serves its volatile parts to readers.
         advertise
             The address that other processes connect to, if it is not `listen`.
         """
@@ -338,6 +348,8 @@ class Warehouse:
             return deleted
 
         disk, disk_free = open_disk(local, name) if isinstance(local, str) else (local, lambda: None)
+        if disk is not None:
+            self.env.volatile.disks[name] = disk
         listening = None
         if listen:
             listening = Listening(listen, advertise or "", socket.gethostname(), clock=self.clock, ids=self.ids)

@@ -27,6 +27,7 @@ from mergelake.core.errors import (
 )
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
+from mergelake.core.settings import TableSettings
 from mergelake.log.operations import (
     AddVolatile,
     AdoptVolatile,
@@ -125,6 +126,8 @@ class TableWorker:
         self._listening = listening
         self._announced_s = float("-inf")
         self._traffic = Traffic(listening.service.add(handle.log), handle.clock) if listening else None
+        if listening is not None and disk is not None:
+            listening.volatile.add(handle.directory, self.served, disk.store)
         self.unreadable = False
         """Whether the last refresh of the table failed: then the next one waits for the end of the pause."""
 
@@ -183,10 +186,23 @@ class TableWorker:
         return announced or now_s - self._announced_s >= lease_ms(state) / 3000
 
     def _listens(self) -> tuple[str, str] | None:
-        """Address and token to announce, if other processes commit to the table."""
-        if self._listening is None or self._traffic is None or not self._traffic.busy:
+        """Address and token to announce, if other processes commit to the table or may read volatile parts here."""
+        if self._listening is None or self._traffic is None or not (self._traffic.busy or self._serves()):
             return None
         return self._listening.address, self._listening.token
+
+    def served(self) -> dict[str, LocalPart]:
+        """The parts on the disk that other processes may read."""
+        state = self.handle.log.state
+        if state.dropped or not TableSettings(state.schema.settings)["volatile_peer_reads"]:
+            return {}
+        return dict(self._local)
+
+    def _serves(self) -> bool:
+        """Whether some Live volatile part can be read here."""
+        served = self.served()
+        live = self.handle.log.state.volatile.values() if served else ()
+        return any(part.id in served for held in live for part in held)
 
     @property
     def waits(self) -> bool:
@@ -264,6 +280,7 @@ class TableWorker:
         self._forget(self._held())
         if self._listening is not None:
             self._listening.service.remove(self.handle.log)
+            self._listening.volatile.remove(self.handle.directory)
 
     def _own(self, state: State) -> tuple[str, ...]:
         """The node's volatile parts on which no other node has built."""

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from mergelake.parts.cache import PartCache, of_tasks
 from mergelake.parts.fetch import is_remote
 from mergelake.scan.ahead import read_ahead
 from mergelake.scan.filter import RowSelection
+from mergelake.scan.hold import settled_items
 from mergelake.scan.layers import read_layers
 from mergelake.scan.pieces import Piece, all_pieces, batch_schema, read_rows
 from mergelake.scan.plan import ScanItem, ScanPlan
@@ -32,6 +34,7 @@ from mergelake.scan.steps import plan_steps
 from mergelake.scan.together import begin_rows, grouped
 from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
+from mergelake.table.volatile_store import VolatileStore, volatile_store
 
 
 def read_items(
@@ -62,7 +65,10 @@ def read_items(
     if caches is None:
         caches = of_tasks() if is_remote(store) else PartCache()
     ordered = ordered or plan.request.ordered
+    store = volatile_store(store, directory, [item.merged for item in chosen if item.merged is not None])
     run = ReadRun(store, directory, plan.with_items(chosen), caches, workers, stats, cancel, states)
+    if isinstance(store, VolatileStore):
+        run = replace(run, plan=plan.with_items(settled_items(run, store)))
     if plan.request.final or (plan.request.ordered and plan.schema.order_by):
         batches = read_layers(run)
     elif run.is_far:

@@ -84,8 +84,8 @@ class MergelakeDataSource(ds.DataSource):
         types = all_types(snapshot.schema)
         shown = shown_as(schema, {name: types[name] for name in schema.names})
         reader_type = PushingReader if options.pushdown else MergelakeReader
-        place = TablePlace.of(handle)
-        return reader_type(place, snapshot.version, snapshot.schema, request, shown, type(self).states)
+        place, states = TablePlace.of(handle), type(self).states
+        return reader_type(place, snapshot.version, snapshot.schema, request, shown, options.read_volatile, states)
 
     def writer(self, schema: StructType, overwrite: bool) -> MergelakeWriter:
         """A writer that appends."""
@@ -136,20 +136,23 @@ class MergelakeReader(ds.DataSourceReader):
         schema: TableSchema,
         request: ScanRequest,
         shown: pa.Schema,
+        read_volatile: str,
         states: StateMerger | None,
     ) -> None:
         self._place, self._version, self._schema, self._request = place, version, schema, request
-        self._shown, self._states = shown, states
+        self._shown, self._read_volatile, self._states = shown, read_volatile, states
 
     def partitions(self) -> Sequence[ds.InputPartition]:
         """Plan the scan and cut it into pieces of equal size."""
         from mergelake.scan.plan import plan_scan
         from mergelake.spark.scan import split_plan
+        from mergelake.table.volatile_reads import of_process
+        from mergelake.table.volatile_snapshot import snapshot_to_read
 
         handle = self._place.open()
-        plan = plan_scan(
-            handle.store, handle.directory, handle.snapshot(self._version), self._request, count_steps=False
-        )
+        state = handle.state_at(self._version)
+        snapshot = snapshot_to_read(handle, state, of_process(), self._read_volatile)
+        plan = plan_scan(handle.store, handle.directory, snapshot, self._request, count_steps=False)
         return [_Partition(piece) for piece in split_plan(plan, TASKS)]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:

@@ -84,7 +84,8 @@ def plan_types(plan: ScanPlan) -> dict[str, DataType]:
 def split_plan(plan: ScanPlan, pieces: int) -> list[ScanPlan]:
     """Split the plan into about `pieces` plans of equally many granules.
 
-    A plan with FINAL is not split, because rows of one key may be in any of its items.
+    A plan with FINAL is not split, because rows of one key may be in any of its items. A volatile part is read by one
+    task, which reads all of its sources if the node is gone.
     """
     if plan.request.final:
         return [plan] if plan.items else []
@@ -93,7 +94,7 @@ def split_plan(plan: ScanPlan, pieces: int) -> list[ScanPlan]:
     items: list[ScanItem] = []
     marks = 0
     for item in plan.items:
-        for piece in cut_pieces(item, share):
+        for piece in cut_pieces(item, share if item.merged is None else item.marks):
             cut = replace(item, ranges=piece.ranges)
             if items and marks + cut.marks > share:
                 out.append(plan.with_items(items))

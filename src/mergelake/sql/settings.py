@@ -25,6 +25,7 @@ from mergelake.query.statement.settings import (
 )
 from mergelake.sql import statements as s
 from mergelake.sql.clickhouse_reader import conversion_of, is_reading_setting
+from mergelake.table.volatile_reads import volatile_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,12 @@ OWN_SETTINGS: Mapping[str, OwnSetting] = {
         "'strong'",
         "`'strong'`: a SELECT sees every commit acknowledged before it began; `'cached'`: it sees those that this "
         "process knows, and sends no request to learn of others",
+    ),
+    "read_volatile": OwnSetting(
+        "'off'",
+        "`'peers'`: volatile parts are read from the nodes that have them, where these answer, in place of the stored "
+        "parts beneath ([docs](merging.md#reads-see-volatile-parts)); the absolute path of a directory: from the disks "
+        "of nodes there (`--local`); `'off'`: stored parts are read",
     ),
     "skip_broken_parts": OwnSetting(
         "0", "1: parts with lost or damaged objects are left out of a SELECT; 0: such a part is an error"
@@ -108,6 +115,8 @@ def _check_own(settings: Mapping[str, str]) -> None:
     log_length(settings)
     if "read_consistency" in settings:
         is_strong_read(plain_value(settings["read_consistency"]))
+    if "read_volatile" in settings and settings["read_volatile"].upper() != "DEFAULT":
+        volatile_mode(plain_value(settings["read_volatile"]))
 
 
 def staleness_ms(settings: Mapping[str, str]) -> int:

@@ -36,6 +36,12 @@ def is_part_object(key: str) -> bool:
     return _PART_OBJECT.fullmatch(key) is not None
 
 
+def cache_of(store: Store) -> CachedStore | None:
+    """The store with a cache directory that this one is, or to which it adds objects (`stored`); None for others."""
+    below = getattr(store, "stored", store)
+    return below if isinstance(below, CachedStore) else None
+
+
 def beneath(store: Store) -> Store:
     """The store without its cache: a search for damage must read the bytes in the bucket."""
     return store.inner if isinstance(store, CachedStore) else store
@@ -43,8 +49,8 @@ def beneath(store: Store) -> Store:
 
 def forget(store: Store, key: str) -> None:
     """Remove an object from the cache, if it has one: its cached bytes may be damaged."""
-    if isinstance(store, CachedStore):
-        store.forget(key)
+    if (cached := cache_of(store)) is not None:
+        cached.forget(key)
 
 
 class CachedStore:
