@@ -84,10 +84,8 @@ class MergelakeDataSource(ds.DataSource):
         types = all_types(snapshot.schema)
         shown = shown_as(schema, {name: types[name] for name in schema.names})
         reader_type = PushingReader if options.pushdown else MergelakeReader
-        place = TablePlace.of(handle)
-        return reader_type(
-            place, snapshot.version, snapshot.schema, request, shown, options.read_volatile, type(self).states
-        )
+        place, states = TablePlace.of(handle), type(self).states
+        return reader_type(place, snapshot.version, snapshot.schema, request, shown, options.read_volatile, states)
 
     def writer(self, schema: StructType, overwrite: bool) -> MergelakeWriter:
         """A writer that appends."""
