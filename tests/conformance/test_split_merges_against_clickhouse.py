@@ -40,7 +40,8 @@ COLUMNS = {
 VALUES = """
     h % {keys}, concat('s', toString(h1 % 7)), multiIf(h2 % 5 = 0, NULL, h2 % 11 = 0, nan, (h2 % 40) / 4 - 3),
     concat('l', toString(h3 % {words})), if(h4 % 6 = 0, NULL, toString(h4 % {words})),
-    arrayMap(i -> toString((h1 + i) % {words}), range(h2 % 4)), map('x', h1 % 9, concat('k', toString(h2 % 3)), h3 % 100),
+    arrayMap(i -> toString((h1 + i) % {words}), range(h2 % 4)),
+    map('x', h1 % 9, concat('k', toString(h2 % 3)), h3 % 100),
     (h1 % 200, if(h2 % 3 = 0, NULL, toString(h2 % 10))), toDecimal64(h3 % 9999, 4), if(h4 % 3 = 0, -1, 1), h3 % 5,
     if(h1 % 3 = 0, NULL, h2 % 1000), repeat('z', h4 % 30)
 """
@@ -109,7 +110,8 @@ def test_slices_are_the_merge(seed: int, oracle: Any, tmp_path: Path, monkeypatc
     shape = {"keys": rng.choice((3, 50, 3000)), "words": rng.choice((3, 40, 500))}
     for step in range(rng.randint(2, 4)):
         hashes = ", ".join(f"cityHash64(number, {seed}, {step}, {i}) AS h{i or ''}" for i in range(5))
-        rows = f"SELECT {VALUES.format(**shape)} FROM (SELECT {hashes} FROM numbers({rng.choice((1, 300, 2500)) if step else 2500}))"
+        count = rng.choice((1, 300, 2500)) if step else 2500
+        rows = f"SELECT {VALUES.format(**shape)} FROM (SELECT {hashes} FROM numbers({count}))"
         db.sql(f"INSERT INTO t {rows}")
         oracle.query(f"INSERT INTO {name} {rows}")
         if rng.random() < 0.3:
@@ -134,19 +136,29 @@ def test_slices_are_the_merge(seed: int, oracle: Any, tmp_path: Path, monkeypatc
         assert (part.minmax, part.key_range, part.columns) == (whole.minmax, whole.key_range, whole.columns)
         attach(oracle, f"{name}_attached", str(task.result), handle.store, handle.directory, part)
         commit_merge(handle, split, part)
-        assert split.split or task.rows < 3 * ours["index_granularity"] or task.bytes_on_disk < 2 * ours["merge_slice_bytes"]
+        assert (
+            split.split
+            or task.rows < 3 * ours["index_granularity"]
+            or task.bytes_on_disk < 2 * ours["merge_slice_bytes"]
+        )
     assert [row for row in table.check().to_pylist() if not row["is_passed"]] == []
     alone = "SETTINGS max_threads = 1, optimize_read_in_order = 0"
     queries = [f"SELECT * FROM {{}} {alone}"] if not partition else ["SELECT * FROM {} ORDER BY ALL"]
-    queries += [f"SELECT * FROM {{}} WHERE k >= {low} AND k < {low + 9} ORDER BY ALL" for low in rng.sample(range(50), 3)]
+    queries += [
+        f"SELECT * FROM {{}} WHERE k >= {low} AND k < {low + 9} ORDER BY ALL" for low in rng.sample(range(50), 3)
+    ]
     queries += [f"SELECT l, ln, al FROM {{}} WHERE s = 's{rng.randrange(7)}' ORDER BY ALL"]
-    queries += [f"SELECT count(), sum(cityHash64(*)) FROM {{}} WHERE {where}" for where in ("n = 5", "s = 's1'", "d < 1")]
+    queries += [
+        f"SELECT count(), sum(cityHash64(*)) FROM {{}} WHERE {where}" for where in ("n = 5", "s = 's1'", "d < 1")
+    ]
     for query in queries:
         theirs = str(oracle.query(query.format(name), "TSV"))
         assert str(oracle.query(query.format(f"{name}_attached"), "TSV")) == theirs, query
         if "threads" not in query:
             assert db.sql(query.format("t")).text("TSV") == theirs, query
-    assert str(oracle.query(f"CHECK TABLE {name}_attached SETTINGS check_query_single_value_result = 1", "TSV")) == "1\n"
+    assert (
+        str(oracle.query(f"CHECK TABLE {name}_attached SETTINGS check_query_single_value_result = 1", "TSV")) == "1\n"
+    )
     for table_name in (name, f"{name}_attached"):
         oracle.query(f"DROP TABLE {table_name}")
 

@@ -15,7 +15,8 @@ COLUMNS = (
 ROWS = (
     "SELECT number, if(number % 3 = 0, NULL, number), repeat('a', number % 5), "
     "arrayMap(x -> if(x = 1, NULL, if(x = 2, nan, x * number)), range(number % 4)), map('a', number % 7), "
-    "(number % 5, if(number % 2 = 0, NULL, 'b')), -toFloat32(number % 4), if(number % 7 < 3, NULL, nan) FROM numbers(300)"
+    "(number % 5, if(number % 2 = 0, NULL, 'b')), -toFloat32(number % 4), if(number % 7 < 3, NULL, nan) "
+    "FROM numbers(300)"
 )
 KEYS = (
     "PARTITION BY n.null ORDER BY (arr.size0, t.a, k)",

@@ -21,7 +21,9 @@ from mergelake.store import Store, open_store
 
 ROWS = 20_000
 PARTS = 3
-SETTINGS = "index_granularity = 256, min_compress_block_size = 100, min_bytes_to_split_merge = 1, merge_slice_bytes = 120000"
+SETTINGS = (
+    "index_granularity = 256, min_compress_block_size = 100, min_bytes_to_split_merge = 1, merge_slice_bytes = 120000"
+)
 
 
 def filled(url: str, options: dict[str, str] | None = None, spark: Any = None, more: str = "") -> ml.Table:
@@ -131,7 +133,9 @@ def test_collection_keeps_slices_that_count_and_takes_all_others(tmp_path: Path)
     assert rows(table) == expected
     assert table.check().column("is_passed").to_pylist() == [1]
     used = {key.partition("/")[0] for key in part.object_keys()}
-    left = {path.name for path in (tmp_path / handle.directory).iterdir() if len(path.name) == 32 and any(path.iterdir())}
+    left = {
+        path.name for path in (tmp_path / handle.directory).iterdir() if len(path.name) == 32 and any(path.iterdir())
+    }
     assert left == used | {part.id}
     assert attempt.id not in left
 

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mergelake.cli import fsck, log as log_commands, parts as part_commands, retention, work as work_commands
+from mergelake.cli import (
+    cost as cost_command,
+    fsck,
+    log as log_commands,
+    parts as part_commands,
+    retention,
+    work as work_commands,
+)
 from mergelake.cli.common import Form, Options, TableName, Url, open_database, output_as
 from mergelake.cli.log import follow_history
 from mergelake.cli.output import FORMATS, Output, format_of, print_result, size
@@ -42,6 +49,7 @@ commands = typer.Typer(
 )
 part_commands.register(commands)
 retention.register(commands)
+cost_command.register(commands)
 fsck.register(commands)
 work_commands.register(commands)
 commands.add_typer(log_commands.log, name="log")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from mergelake.core.errors import ConflictError, error
 from mergelake.core.manifest import PartManifest
+from mergelake.lake.environment import state_merger
 from mergelake.lake.warehouse import Warehouse
 from mergelake.log.state import known_ids
 from mergelake.log.volatile import pending
@@ -155,7 +156,7 @@ def work_on_spark(
     parts: dict[str, PartManifest | None] = {}
     for last in (False, True):
         chosen = [at for at, each in enumerate(planned) if _assembles(each.task) is last]
-        done = run_works(spark, [(stores[at], planned[at].task) for at in chosen])
+        done = run_works(spark, [(stores[at], planned[at].task) for at in chosen], state_merger())
         parts |= {planned[at].digest: part for at, part in zip(chosen, done, strict=True)}
     return [encode_result(each.digest, parts[each.digest]) for each in planned]
 
@@ -172,7 +173,14 @@ def _require_whole(task: MergeTask) -> None:
 
 
 def _executed(warehouse: Warehouse, task: MergeTask) -> PartManifest | None:
-    return execute_task(warehouse.store, task, warehouse.ids, warehouse.clock, threads=warehouse.env.threads)
+    return execute_task(
+        warehouse.store,
+        task,
+        warehouse.ids,
+        warehouse.clock,
+        threads=warehouse.env.threads,
+        states=warehouse.env.states,
+    )
 
 
 def _commit(handle: TableHandle, task: MergeTask, part: PartManifest | None) -> int:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
+from mergelake.log.group import Request
 from mergelake.log.operations import CancelVolatile, LogOp, Publish
 from mergelake.log.retention import refers
 from mergelake.log.state import State
@@ -58,25 +60,39 @@ def merge_parts(handle: TableHandle, task: MergeTask, runner: Runner | None = No
 
 def commit_merge(handle: TableHandle, task: MergeTask, manifest: PartManifest) -> MergeOutcome:
     """Commit the result of an executed merge; raises as `merge_parts` does."""
-
-    def build(state: State) -> Sequence[LogOp]:
-        kind = "optimize" if task.kind == "optimize" else "direct"
-        # A merge writes all of its bytes: what lies outside of the part's directory was begun by its slices.
-        publish = Publish(manifest, task.source_ids, kind, mutations=task.mutations, begun=refers(manifest))
-        live = state.volatile.get(task.result.partition_id, ())
-        # A merge requested by a user has priority: nodes' intentions to merge its sources are cancelled.
-        cancelled = (
-            tuple(part.id for part in live if part.info.intersects(task.result)) if task.kind == "optimize" else ()
-        )
-        ops: list[LogOp] = [CancelVolatile(cancelled, "OPTIMIZE"), publish] if cancelled else [publish]
-        if task.mutations:
-            ops += finished_by(state, dict.fromkeys(task.source_ids, task.mutations[-1]))
-        return ops
-
     try:
-        committed = handle.log.commit(build)
+        committed = handle.log.commit(partial(_operations, task, manifest))
     except COMMIT_REFUSED:
         discard_refused(handle, [manifest])
         raise
     sources = tuple(source.info for source in task.sources)
     return MergeOutcome(committed.version, task.result, manifest, sources)
+
+
+def commit_merges(handle: TableHandle, results: Sequence[tuple[MergeTask, PartManifest]]) -> list[Exception]:
+    """Commit the results of executed merges, many in one entry of the log; the failures of those that are refused.
+
+    Each is checked for itself, so a conflict of one does not keep the others out.
+    """
+    requests = [Request(partial(_operations, task, manifest)) for task, manifest in results]
+    handle.log.commit_all(requests)
+    failures = [request.failure for request in requests]
+    refused = [
+        part for (_, part), failure in zip(results, failures, strict=True) if isinstance(failure, COMMIT_REFUSED)
+    ]
+    if refused:
+        discard_refused(handle, refused)
+    return [failure for failure in failures if failure is not None]
+
+
+def _operations(task: MergeTask, manifest: PartManifest, state: State) -> Sequence[LogOp]:
+    kind = "optimize" if task.kind == "optimize" else "direct"
+    # A merge writes all of its bytes: what lies outside of the part's directory was begun by its slices.
+    publish = Publish(manifest, task.source_ids, kind, mutations=task.mutations, begun=refers(manifest))
+    live = state.volatile.get(task.result.partition_id, ())
+    # A merge requested by a user has priority: nodes' intentions to merge its sources are cancelled.
+    cancelled = tuple(part.id for part in live if part.info.intersects(task.result)) if task.kind == "optimize" else ()
+    ops: list[LogOp] = [CancelVolatile(cancelled, "OPTIMIZE"), publish] if cancelled else [publish]
+    if task.mutations:
+        ops += finished_by(state, dict.fromkeys(task.source_ids, task.mutations[-1]))
+    return ops

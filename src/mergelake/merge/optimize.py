@@ -1,9 +1,11 @@
-"""OPTIMIZE: select merges of a table, run them, commit each."""
+"""OPTIMIZE: select merges of a table, run them, commit them in groups."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 
@@ -11,15 +13,21 @@ from mergelake.core.cancel import check, current
 from mergelake.core.errors import MergelakeError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.progress import OnProgress, Progress
-from mergelake.merge.commit import commit_merge
+from mergelake.merge.commit import commit_merges
 from mergelake.merge.plan import MergeTask, plan_merge
 from mergelake.merge.select import select_optimize
+from mergelake.merge.together import execute_together, groups, is_simple
+from mergelake.parts.fetch import is_remote
 from mergelake.table.handle import TableHandle
 
 RunMerges = Callable[
     [TableHandle, Sequence[MergeTask], "threading.Event | None", Callable[[int], None]], Sequence[PartManifest]
 ]
 """Writes the parts of merges, in order. The flag, when it is set, ends it; the last is called with rows merged."""
+_SMALL_BYTES = 8 << 20
+"""Bytes before compression up to which merges are executed side by side: their memory is bounded by this."""
+_FAR_WORKERS = 8
+"""Small merges of a far store at a time: they wait for requests most of the time."""
 
 
 def plan_optimize(
@@ -54,42 +62,113 @@ def optimize(
     skip_merged: bool,
     throw_if_noop: bool,
     one_job: bool,
+    threads: int = 1,
     on_progress: OnProgress | None = None,
 ) -> int:
     """Run the merges of `plan_optimize`; returns how many.
 
-    Each merge is committed on its own: one that fails does not undo the others, and the first error is raised at the
-    end. With `one_job` all are run by one call of `run`; otherwise each is committed before the next begins, while its
-    sources are fresh.
+    Small merges are executed together (`merge.together`), or side by side by about `threads` threads, and a group of
+    them shares an entry of the log. Each of the others is committed before the next begins, while its sources are
+    fresh; with `one_job` all that are not executed together are run by one call of `run`. One that fails does not undo
+    the others: the first error is raised at the end.
     """
     tasks = plan_optimize(
         handle, partition_id=partition_id, final=final, skip_merged=skip_merged, throw_if_noop=throw_if_noop
     )
-    failures: list[MergelakeError] = []
-    statement = current()
-    rows, rows_before = sum(task.rows for task in tasks), 0
+    work = _Work(handle, run, on_progress, sum(task.rows for task in tasks))
+    simple, left = _parted(tasks, is_simple) if len(tasks) > 1 else ([], tasks)
+    for group in groups(simple):
+        left += work.together(group)
+    if one_job:
+        work.in_turn(left)
+    else:
+        small, large = _parted(left, lambda task: task.plain_bytes <= _SMALL_BYTES)
+        workers = max(threads, _FAR_WORKERS) if is_remote(handle.store) else threads
+        for group in groups(small):
+            work.side_by_side(group, workers)
+        for task in large:
+            work.in_turn([task])
+    if work.failures:
+        raise work.failures[0]
+    return len(tasks)
 
-    def merged(done: int) -> None:
-        if on_progress is not None:
-            on_progress(Progress("merged", rows_before + done, rows))
 
-    for batch in [tasks] if one_job else [[task] for task in tasks]:
-        base_version = handle.base_version()
-        begun = [replace(task, base_version=base_version) for task in batch]
+def _parted(tasks: list[MergeTask], wanted: Callable[[MergeTask], bool]) -> tuple[list[MergeTask], list[MergeTask]]:
+    """The wanted tasks, and the others."""
+    parted: dict[bool, list[MergeTask]] = {True: [], False: []}
+    for task in tasks:
+        parted[wanted(task)].append(task)
+    return parted[True], parted[False]
+
+
+class _Work:
+    """The merges of one statement: executed, and committed group by group."""
+
+    def __init__(self, handle: TableHandle, run: RunMerges, on_progress: OnProgress | None, rows: int) -> None:
+        self.failures: list[Exception] = []
+        self._handle, self._run, self._on_progress = handle, run, on_progress
+        self._rows, self._rows_done = rows, 0
+        statement = current()
+        self._flag = statement.flag if statement is not None else None
+
+    def together(self, group: list[MergeTask]) -> list[MergeTask]:
+        """Execute simple merges together; returns those that have to be executed by themselves."""
+        begun = self._begun(group)
         try:
-            check()
-            manifests = run(handle, begun, statement.flag if statement is not None else None, merged)
+            manifests = execute_together(self._handle.store, begun, self._handle.ids, self._handle.clock)
         except MergelakeError as problem:
             check()
-            failures.append(problem)
-            continue
-        rows_before += sum(task.rows for task in begun)
-        merged(0)
-        for task, manifest in zip(begun, manifests, strict=True):
-            try:
-                commit_merge(handle, task, manifest)
-            except MergelakeError as problem:
-                failures.append(problem)
-    if failures:
-        raise failures[0]
-    return len(tasks)
+            self.failures.append(problem)
+            return []
+        self._commit([(task, part) for task, part in zip(begun, manifests, strict=True) if part is not None])
+        return [task for task, part in zip(group, manifests, strict=True) if part is None]
+
+    def side_by_side(self, group: list[MergeTask], workers: int) -> None:
+        """Execute merges by `workers` threads."""
+        if len(group) == 1:
+            self.in_turn(group)
+            return
+        begun = self._begun(group)
+        results: list[tuple[MergeTask, PartManifest]] = []
+        with ThreadPoolExecutor(workers, thread_name_prefix="mergelake-optimize") as pool:
+            futures = [pool.submit(partial(copy_context().run, self._execute, task)) for task in begun]
+        for task, future in zip(begun, futures, strict=True):
+            failure = future.exception()
+            if failure is None:
+                results.append((task, future.result()))
+            elif isinstance(failure, MergelakeError):
+                self.failures.append(failure)
+            else:
+                raise failure
+        self._commit(results)
+        check()
+
+    def in_turn(self, batch: list[MergeTask]) -> None:
+        """Execute merges by one call."""
+        if not batch:
+            return
+        begun = self._begun(batch)
+        try:
+            manifests = self._run(self._handle, begun, self._flag, self._report)
+        except MergelakeError as problem:
+            check()
+            self.failures.append(problem)
+            return
+        self._commit(list(zip(begun, manifests, strict=True)))
+
+    def _execute(self, task: MergeTask) -> PartManifest:
+        return self._run(self._handle, [task], self._flag, lambda rows: None)[0]
+
+    def _begun(self, tasks: list[MergeTask]) -> list[MergeTask]:
+        check()
+        base_version = self._handle.base_version()
+        return [replace(task, base_version=base_version) for task in tasks]
+
+    def _commit(self, results: list[tuple[MergeTask, PartManifest]]) -> None:
+        self._rows_done += sum(task.rows for task, _ in results)
+        self._report(0)
+        self.failures += commit_merges(self._handle, results)
+
+    def _report(self, rows: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress(Progress("merged", self._rows_done + rows, self._rows))

@@ -91,6 +91,11 @@ class MergeTask:
         return sum(source.manifest.bytes_on_disk for source in self.sources)
 
     @property
+    def plain_bytes(self) -> int:
+        """Bytes of all sources before compression."""
+        return sum(source.manifest.bytes_uncompressed for source in self.sources)
+
+    @property
     def source_ids(self) -> tuple[str, ...]:
         """Ids of the sources: what Publish replaces."""
         return tuple(source.manifest.id for source in self.sources)

@@ -16,7 +16,6 @@ committed, and all others after the grace period.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import msgspec
@@ -34,6 +33,7 @@ from mergelake.merge.execute import Progress, execute_merge, result_minmax, resu
 from mergelake.merge.plan import MergeTask, Split
 from mergelake.merge.split import split_id, split_keys
 from mergelake.order.keys import table_keys
+from mergelake.order.states import StateMerger
 from mergelake.parts.ahead import open_parts
 from mergelake.parts.assemble import (
     SliceStream,
@@ -46,6 +46,7 @@ from mergelake.parts.assemble import (
 from mergelake.parts.default_codec import part_codec
 from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.reader import PartReader
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 
 _FORMAT = 1
@@ -88,11 +89,17 @@ def slice_tasks(task: MergeTask) -> list[MergeTask]:
 
 
 def execute_slice(
-    store: Store, task: MergeTask, ids: IdSource, clock: Clock, on_progress: Progress | None = None, threads: int = 2
+    store: Store,
+    task: MergeTask,
+    ids: IdSource,
+    clock: Clock,
+    on_progress: Progress | None = None,
+    threads: int = 2,
+    states: StateMerger | None = None,
 ) -> PartManifest:
     """Write one slice, then its record; returns its manifest. Errors: those of `execute_merge`."""
     assert task.split is not None
-    part = execute_merge(store, task, ids, clock, on_progress, threads)
+    part = execute_merge(store, task, ids, clock, on_progress, threads, states=states)
     record = sealed({"format": _FORMAT, "slice": task.slice, "part": ManifestJson.of(part)})
     store.put(f"{task.directory}/{task.split.id}/{task.slice}-{part.id}.json", record)
     return part
@@ -115,7 +122,7 @@ def written_slices(store: Store, task: MergeTask) -> dict[int, PartManifest]:
     """
     assert task.split is not None
     keys = [meta.key for meta in store.list(f"{task.directory}/{task.split.id}")]
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="mergelake-slices") as pool:
+    with Pool(_AT_ONCE, thread_name_prefix="mergelake-slices") as pool:
         found = [record for record in pool.map(lambda key: _record(store, key), keys) if record is not None]
     return {
         number: part for number, part in found if part.base_version >= task.split.fence and number < task.split.slices
@@ -167,7 +174,13 @@ def assembled(
 
 
 def execute_split(
-    store: Store, task: MergeTask, ids: IdSource, clock: Clock, on_progress: Progress | None = None, threads: int = 2
+    store: Store,
+    task: MergeTask,
+    ids: IdSource,
+    clock: Clock,
+    on_progress: Progress | None = None,
+    threads: int = 2,
+    states: StateMerger | None = None,
 ) -> PartManifest:
     """Execute a task with a split in this process: the slices that are missing, one after the other, then the part."""
     split = task.split
@@ -182,12 +195,12 @@ def execute_split(
                 if on_progress is not None:
                     on_progress(before + rows * task.rows // (max(of, 1) * split.slices), task.rows)
 
-            done[piece.slice] = execute_slice(store, piece, ids, clock, heard, threads)
+            done[piece.slice] = execute_slice(store, piece, ids, clock, heard, threads, states)
     slices = [part for _, part in sorted(done.items())]
     part_id = ids.new_id()
     streams = streams_of(task, slices, part_id)
     if streams is None:
-        return execute_merge(store, replace(task, split=None), ids, clock, on_progress, threads)
-    with ThreadPoolExecutor(max(1, threads), thread_name_prefix="mergelake-assemble") as pool:
+        return execute_merge(store, replace(task, split=None), ids, clock, on_progress, threads, states=states)
+    with Pool(max(1, threads), thread_name_prefix="mergelake-assemble") as pool:
         files = [file for pair in pool.map(lambda stream: assemble_stream(store, stream), streams) for file in pair]
     return assembled(store, task, slices, part_id, files, ids, clock)

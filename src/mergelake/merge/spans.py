@@ -7,7 +7,6 @@ reached; of that granule the key's columns are read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from mergelake.merge.plan import MergeTask
 from mergelake.merge.source import SourceReader
 from mergelake.merge.split import Key, rows_before
 from mergelake.order.keys import TableKeys
+from mergelake.store.meter import Pool
 
 _AT_ONCE = 16
 
@@ -34,7 +34,7 @@ def restrict_to_slice(task: MergeTask, sources: Sequence[SourceReader], keys: Ta
         rows = [0] * (task.slice == 0) + _first_rows(source, decoded, keys)
         source.restrict(rows[0], rows[1] if len(rows) > 1 else source.rows)
 
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="mergelake-slice") as pool:
+    with Pool(_AT_ONCE, thread_name_prefix="mergelake-slice") as pool:
         list(pool.map(restrict, sources))
 
 

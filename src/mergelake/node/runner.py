@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from mergelake.core.clock import Clock
 from mergelake.core.errors import MergelakeError
+from mergelake.core.schema import TableSchema
 from mergelake.merge.select import MergeSlots
 from mergelake.node.actions import Action, Build, Merge, Mutate, NodeView, TableView, Upload
 from mergelake.node.candidates import Memory
@@ -63,6 +64,7 @@ class Node:
         collect: Callable[[], int] | None = None,
         listening: Listening | None = None,
         run_mutations: MutationRunner | None = None,
+        check_merges: Callable[[TableSchema], None] = lambda schema: None,
     ) -> None:
         """`tables` returns the handles of the tables to merge, by name; it is called in each tick.
 
@@ -70,7 +72,8 @@ class Node:
         two ticks of an idle node. `disk` is for volatile parts, and belongs to this node alone; `build` builds their
         bytes, and `disk_free` returns its free bytes. `collect` runs a round of collection, and returns how many
         objects it deleted. `listening` takes commits of others, until the node has left. `run_mutations` rewrites parts
-        for mutations.
+        for mutations. `check_merges` raises an error if parts of such a table cannot be merged in this process: they
+        are left to other nodes.
         """
         self.name = name
         self.status = NodeStatus()
@@ -79,6 +82,7 @@ class Node:
         self._tables = tables
         self._run_merge = run_merge
         self._run_mutations = run_mutations
+        self._check_merges = check_merges
         self._build = build
         self._clock = clock
         self._slots = slots or MergeSlots(total=2, lower_at_free=1, whole_partition_at_free=1)
@@ -104,6 +108,11 @@ class Node:
     def address(self) -> str:
         """`HOST:PORT` where it takes commits of others; empty: nowhere."""
         return self._listening.address if self._listening else ""
+
+    @property
+    def views(self) -> dict[str, TableView]:
+        """What the node is at in each of its tables, by table directory; empty once it has left. Any thread may ask."""
+        return {} if self.abandon.is_set() else {name: worker.view() for name, worker in [*self._workers.items()]}
 
     @property
     def retained_bytes(self) -> int:
@@ -235,6 +244,7 @@ class Node:
                 listening=self._listening,
                 run_mutations=self._run_mutations,
                 merges_on_disk={"merge", "upload"} <= set(self._roles),
+                check_merges=self._check_merges,
             )
         return self._workers[handle.directory]
 

@@ -24,6 +24,7 @@ from mergelake.format.layout import Layout
 from mergelake.format.reader import ColumnReader, concatenate
 from mergelake.parts.ahead import SMALL_BYTES
 from mergelake.parts.cache import PartCache
+from mergelake.parts.flight import begin
 from mergelake.parts.layout import object_key
 from mergelake.parts.reader import ROW_EXISTS, PartReader
 from mergelake.parts.steps import MarkRange, ReadStep
@@ -59,6 +60,30 @@ class WholePart:
         if reader.written is None or f"{ROW_EXISTS}.bin" in self.files or _SPARSE in form:
             return None
         return reader.manifest.schema_version, reader.manifest.columns, tuple(self.files), _COUNTS.sub(b"", form)
+
+
+def fetch_whole_parts(readers: Sequence[PartReader]) -> list[WholePart | None]:
+    """The bytes of parts of one store in one round, by one request for neighbours in an object.
+
+    None for a part that is not in one piece of an object.
+    """
+    places = [reader.manifest.files.in_one_object() for reader in readers]
+    wanted: dict[str, list[int]] = {}
+    for at, (reader, place) in enumerate(zip(readers, places, strict=True)):
+        if place is not None:
+            wanted.setdefault(object_key(reader.directory, place[0]), []).append(at)
+    out: list[WholePart | None] = [None] * len(readers)
+
+    def fetch(key: str) -> list[Buffer]:
+        extents = [place[0] for at in wanted[key] if (place := places[at]) is not None]
+        return readers[0].store.get_ranges(key, [(extent.offset, extent.length) for extent in extents])
+
+    for key, bodies in zip(wanted, begin(readers[0].store, fetch, list(wanted))(), strict=True):
+        for at, body in zip(wanted[key], bodies, strict=True):
+            if (place := places[at]) is not None:
+                view = memoryview(body)
+                out[at] = WholePart(readers[at], {name: view[start:end] for name, (start, end) in place[1].items()})
+    return out
 
 
 def fetch_whole_part(reader: PartReader) -> WholePart | None:

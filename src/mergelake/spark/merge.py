@@ -16,6 +16,7 @@ from mergelake.merge.slices import assembled, slice_tasks, streams_of, with_spli
 from mergelake.mutate.execute import Ranges, execute_mutation
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.mutate.work import execute_task
+from mergelake.order.states import StateMerger
 from mergelake.parts.assemble import SliceStream, assemble_stream
 from mergelake.spark.tasks import run_tasks, task_outcomes, tasks_at_once, unwrap, unwrap_all
 from mergelake.store import StoreSpec
@@ -25,12 +26,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def run_merges(spark: SparkSession, store: Store, tasks: Sequence[MergeTask], fence: int) -> list[PartManifest]:
+def run_merges(
+    spark: SparkSession, store: Store, tasks: Sequence[MergeTask], fence: int, states: StateMerger | None = None
+) -> list[PartManifest]:
     """Execute merges in Spark, one task each; the caller commits the manifests.
 
     A large merge is cut into slices (`merge.slices`), a task for each, and further tasks assemble the streams of its
     part. If a merge fails, the parts of the others are deleted and its error is raised; slices stay, and the same merge
-    goes on with them. `fence` is that of the state in which the merges were planned.
+    goes on with them. `fence` is that of the state in which the merges were planned. `states` merges aggregate states;
+    it is pickled by its name.
     """
     spec, ids = store.spec, RandomIds()
     planned = [with_split(store, task, fence) for task in tasks]
@@ -42,7 +46,7 @@ def run_merges(spark: SparkSession, store: Store, tasks: Sequence[MergeTask], fe
         if unit.slice not in slices[number]
     ]
     whole: dict[int, PartManifest] = {}
-    parts = run_works(spark, [(spec, unit) for _, unit in units])
+    parts = run_works(spark, [(spec, unit) for _, unit in units], states)
     for (number, unit), part in zip(units, parts, strict=True):
         assert part is not None, "only mutations change no row"
         if unit.slice is None:
@@ -54,7 +58,9 @@ def run_merges(spark: SparkSession, store: Store, tasks: Sequence[MergeTask], fe
     streams = {number: streams_of(planned[number], each, new_ids[number]) for number, each in pieces.items()}
     uncut = [number for number, each in streams.items() if each is None]
     works = [(spec, replace(planned[number], split=None)) for number in uncut]
-    whole |= {number: part for number, part in zip(uncut, run_works(spark, works), strict=True) if part is not None}
+    whole |= {
+        number: part for number, part in zip(uncut, run_works(spark, works, states), strict=True) if part is not None
+    }
     found = [stream for each in streams.values() for stream in each or ()]
     groups = _balanced(found, 2 * tasks_at_once(spark)) if found else []
 
@@ -81,15 +87,17 @@ def _balanced(streams: Sequence[SliceStream], groups: int) -> list[list[SliceStr
     return [group for _, _, group in heap]
 
 
-def run_works(spark: SparkSession, works: Sequence[tuple[StoreSpec, MergeTask]]) -> list[PartManifest | None]:
+def run_works(
+    spark: SparkSession, works: Sequence[tuple[StoreSpec, MergeTask]], states: StateMerger | None = None
+) -> list[PartManifest | None]:
     """Execute tasks of any kind and tables in Spark, one task each; None for a mutation that changes no row.
 
-    If one fails, the parts of the others are deleted and its error is raised; slices stay.
+    If one fails, the parts of the others are deleted and its error is raised; slices stay. `states` as in `run_merges`.
     """
 
     def execute(item: tuple[StoreSpec, MergeTask]) -> PartManifest | None:
         store, task = item
-        return execute_task(store.open(), task, RandomIds(), SystemClock())
+        return execute_task(store.open(), task, RandomIds(), SystemClock(), states=states)
 
     done: list[PartManifest | None] = []
     failed: MergelakeError | None = None

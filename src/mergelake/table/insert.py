@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mergelake.core import types as t
 from mergelake.core.cancel import check
 from mergelake.core.clock import Clock
 from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeError, NotFoundError, error
@@ -34,16 +32,16 @@ from mergelake.log.operations import AddParts, LogOp
 from mergelake.log.retention import directory_of, reachable
 from mergelake.log.state import State
 from mergelake.order.keys import Block, TableKeys, table_keys
-from mergelake.order.modes import check_rows, collapse_block, mode_of
-from mergelake.order.sorting import sort_order
+from mergelake.order.modes import check_rows, collapse_block, mode_of, working_mode
+from mergelake.order.states import StateMerger
 from mergelake.parts.objects import PartObjects, shared_size
-from mergelake.parts.part_spec import PartTarget, SortedRows
-from mergelake.parts.writer import write_part
+from mergelake.parts.part_spec import PartTarget
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 from mergelake.table.blocks import BlockCompleter, block_limits, cut_blocks
 from mergelake.table.deduplication import NO_IDENTITY, InsertIdentity, remembered
 from mergelake.table.handle import TableHandle
-from mergelake.table.together import Together, encode_together
+from mergelake.table.pieces import Piece, in_order, write_piece, write_pieces
 
 NamePart = Callable[[Partition, int], str]
 """Returns the id (and so the directory) of a part, from its partition and level. Called once per part, in order."""
@@ -71,17 +69,6 @@ class Commit:
     """Whether an insert with the same token (or rows) was committed before: a success without new rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """The rows of one part: complete, sorted, of one partition."""
-
-    block: pa.Table
-    partition: Partition
-    level: int
-    part_id: str | None = None
-    """None: a new random id."""
-
-
 def insert_target(store: Store, directory: str, schema: TableSchema, ids: IdSource, clock: Clock) -> PartTarget:
     """The target of parts of inserts into a table."""
     key_types = [key.type for key in table_keys(schema).primary]
@@ -96,6 +83,7 @@ def write_blocks(
     name_part: NamePart | None = None,
     base_version: int = 0,
     on_progress: OnProgress | None = None,
+    states: StateMerger | None = None,
 ) -> list[PartManifest]:
     """Write rows as parts of a table, without committing them.
 
@@ -103,15 +91,17 @@ def write_blocks(
     are missing get their defaults. `threads` write columns and parts at the same time. Each sorted piece is merged by
     its engine first where `optimize_on_insert` is on, and has level 1 then. `name_part` gives parts ids of the
     caller's choice. `base_version` is `TableHandle.base_version()` from before the call: without it the parts cannot be
-    committed to a table that was ever collected. `on_progress` hears of each block that is written.
+    committed to a table that was ever collected. `on_progress` hears of each block that is written. `states` merges
+    aggregate states.
 
-    Raises TOO_MANY_PARTS for a block with too many partitions, QUERY_WAS_CANCELLED in a cancelled statement, and the
-    errors of completing a block, after deleting the written objects.
+    Raises SUPPORT_IS_DISABLED if the engine has to merge states and cannot, TOO_MANY_PARTS for a block with too many
+    partitions, QUERY_WAS_CANCELLED in a cancelled statement, and the errors of completing a block, after deleting the
+    written objects.
     """
     settings = target.settings
     share_max, object_max = map(settings.integer, ("max_bytes_to_share_object", "max_shared_object_bytes"))
     objects = PartObjects(target.store, target.directory, target.ids, share_max=share_max, object_max=object_max)
-    writer = _BlockWriter(replace(target, objects=objects), threads, name_part, base_version)
+    writer = _BlockWriter(replace(target, objects=objects), threads, name_part, base_version, states)
     written: list[PartManifest] = []
     rows = size = 0
     try:
@@ -130,12 +120,21 @@ def write_blocks(
 
 
 class _BlockWriter:
-    def __init__(self, target: PartTarget, threads: int, name_part: NamePart | None, base_version: int) -> None:
+    def __init__(
+        self,
+        target: PartTarget,
+        threads: int,
+        name_part: NamePart | None,
+        base_version: int,
+        states: StateMerger | None,
+    ) -> None:
         self._target, self._threads, self._name_part, self._base_version = target, threads, name_part, base_version
         self._schema, self._settings = target.schema, target.settings
         self._keys = table_keys(target.schema)
         self._mode = mode_of(target.schema)
         self._collapses = self._mode is not None and self._settings.integer("optimize_on_insert") > 0
+        if self._collapses:
+            self._mode = working_mode(target.schema, states)
         self._completer: BlockCompleter | None = None
 
     def write(self, block: pa.Table) -> list[PartManifest]:
@@ -149,18 +148,17 @@ class _BlockWriter:
         if threads > 1 and len(pieces) > 1:
             return self._write_together(pieces)
         written: list[PartManifest] = []
-        encoded = encode_together([piece.block for piece in pieces], self._schema, self._keys, self._settings)
         try:
-            for at, piece in enumerate(pieces):
-                written.append(self._write_piece(piece, threads, encoded[at] if encoded else None))
+            for manifest in write_pieces(self._target, self._keys, pieces, threads):
+                written.append(manifest)  # noqa: PERF402  those before a failure are discarded
         except BaseException:
             self.discard(written)
             raise
         return written
 
-    def _write_together(self, pieces: list[_Piece]) -> list[PartManifest]:
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="mergelake-part") as pool:
-            futures = [pool.submit(self._write_piece, piece, 1) for piece in pieces]
+    def _write_together(self, pieces: list[Piece]) -> list[PartManifest]:
+        with Pool(self._threads, thread_name_prefix="mergelake-part") as pool:
+            futures = [pool.submit(write_piece, self._target, self._keys, piece, 1) for piece in pieces]
         failed = next((future.exception() for future in futures if future.exception()), None)
         if failed is not None:
             done = [future.result() for future in futures if not future.exception()]
@@ -168,7 +166,7 @@ class _BlockWriter:
             raise failed
         return [future.result() for future in futures]
 
-    def _pieces(self, block: pa.Table) -> Iterator[_Piece]:
+    def _pieces(self, block: pa.Table) -> Iterator[Piece]:
         for piece, partition in self._sorted(block):
             if self._mode is not None:
                 check_rows(piece, self._mode)
@@ -176,53 +174,25 @@ class _BlockWriter:
                 piece = collapse_block(piece, self._schema, self._keys, self._mode)
             if piece.num_rows:  # a piece that collapses to nothing gives no part
                 level = int(self._collapses)
-                yield _Piece(piece, partition, level, self._name_part and self._name_part(partition, level))
+                part_id = self._name_part and self._name_part(partition, level)
+                yield Piece(piece, partition, level, part_id, self._base_version)
 
     def _sorted(self, block: pa.Table) -> Iterator[tuple[pa.Table, Partition]]:
         """The rows of each partition in the order of the key, partitions by first appearance."""
         codes, partitions = _by_partition(block, self._keys, self._settings)
         if codes is None:
-            yield self._in_order(block), partitions[0]
+            yield in_order(block, self._keys), partitions[0]
             return
         counts = np.bincount(codes, minlength=len(partitions))
         ends = np.cumsum(counts)
         if block.num_rows < _FEW_ROWS * len(partitions):  # one sort for all: fewer calls
-            ordered = self._in_order(block, codes)
+            ordered = in_order(block, self._keys, codes)
             for partition, end, count in zip(partitions, ends.tolist(), counts.tolist(), strict=True):
                 yield ordered.slice(end - count, count), partition
             return
         by_code = np.argsort(codes, kind="stable")
         for partition, rows in zip(partitions, np.split(by_code, ends[:-1]), strict=True):
-            yield self._in_order(block.take(pa.array(rows))), partition
-
-    def _in_order(self, rows: pa.Table, codes: NDArray[np.int64] | None = None) -> pa.Table:
-        """Rows in the order of the key, first by `codes` if given, with the key's computed values as columns."""
-        sorting, descending = self._keys.sorting, self._keys.descending
-        columns, types = [key.evaluate(rows) for key in sorting], [key.type for key in sorting]
-        for key, values in zip(sorting, columns, strict=True):
-            if not key.plain and key.carried not in rows.column_names:
-                rows = rows.append_column(key.carried, values)
-        if codes is not None:
-            columns, types = [pa.array(codes), *columns], [t.Int(64, signed=True), *types]
-            descending = (False, *descending)
-        order = sort_order(columns, types, descending)
-        return rows if order is None else rows.take(pa.array(order))
-
-    def _write_piece(self, piece: _Piece, threads: int, shared: Together | None = None) -> PartManifest:
-        keys, block = self._keys, piece.block
-        values = shared.sorting if shared else [key.values(block) for key in keys.sorting]
-        sources = () if shared else keys.partition_sources
-        rows = SortedRows(
-            block,
-            values[: keys.primary_length],
-            [array for array, key in zip(values, keys.sorting, strict=True) if not key.plain],
-            {source.text: (source.evaluate(block), source.type) for source in sources},
-            shared.encoded if shared else None,
-        )
-        manifest = write_part(
-            self._target, rows, partition=piece.partition, level=piece.level, part_id=piece.part_id, threads=threads
-        )
-        return replace(manifest, base_version=self._base_version)
+            yield in_order(block.take(pa.array(rows)), self._keys), partition
 
     def discard(self, parts: Iterable[PartManifest]) -> None:
         """Delete the objects of written parts that will not be committed."""

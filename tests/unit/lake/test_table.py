@@ -13,7 +13,7 @@ from mergelake.core.clock import ManualClock
 from mergelake.core.errors import ConflictError, CorruptDataError, MergelakeError
 from mergelake.core.ids import SeededIds
 from mergelake.lake import Warehouse
-from mergelake.lake.environment import Environment
+from mergelake.merge import optimize
 from mergelake.store import open_store
 from mergelake.store.memory import MemoryStore
 from mergelake.table.define import define
@@ -314,15 +314,14 @@ def partitioned(warehouse):
 
 
 def test_a_merge_of_one_partition_that_is_lost_does_not_take_the_others_along(partitioned, monkeypatch):
-    real = Environment.run_merges
+    real = optimize.execute_together
 
-    def drop_meanwhile(self, handle, tasks, abandon=None, on_rows=None):
-        made = real(self, handle, tasks, abandon, on_rows)
-        if any(task.result.partition_id == "1" for task in tasks):
-            partitioned.drop_partition(1)
+    def drop_meanwhile(*arguments):
+        made = real(*arguments)
+        partitioned.drop_partition(1)
         return made
 
-    monkeypatch.setattr(Environment, "run_merges", drop_meanwhile)
+    monkeypatch.setattr(optimize, "execute_together", drop_meanwhile)
     with pytest.raises(ConflictError, match="no longer active"):
         partitioned.optimize(final=True)
     assert [name[:1] + name[5:] for name in partitioned.parts()["name"].to_pylist()] == ["2_1", "3_1"]

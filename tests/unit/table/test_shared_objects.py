@@ -22,7 +22,7 @@ from mergelake.log.operations import AddParts
 from mergelake.log.retention import reachable, refers
 from mergelake.parts.objects import PartObjects, shared_size
 from mergelake.store.memory import MemoryStore
-from mergelake.table import insert
+from mergelake.table import insert, pieces
 from mergelake.table.deduplication import InsertIdentity
 from mergelake.table.define import define
 from mergelake.table.insert import commit_parts, discard_refused, insert_target, write_blocks
@@ -137,7 +137,7 @@ def test_parts_of_one_insert_are_what_each_would_be_alone(options, monkeypatch):
 
     together, order = written(data)
     monkeypatch.setattr(insert, "_FEW_ROWS", 0)
-    monkeypatch.setattr(insert, "encode_together", lambda *_: None)
+    monkeypatch.setattr(pieces, "encode_together", lambda *_: None)
     alone, same_order = written(data)
     assert together == alone
     assert order == same_order

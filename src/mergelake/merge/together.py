@@ -1,0 +1,149 @@
+"""Merges of small parts in many partitions, executed together.
+
+A merge of its own costs some hundred calls for each source and column, however few rows there are. Here the sources of
+all merges are read as one part (`parts.joined`), sorted by (merge, sorting key), and the results are encoded together,
+as the parts of an insert into many partitions are (`table.pieces`). The sort is stable, so equal keys stay in the order
+of their parts, as in any merge. Each result has an object of its own, as only inserts may commit objects that several
+parts share (`log.conflict`).
+
+What cannot be done so is left to `merge.execute`: see `is_simple`, and `WholePart.structure` for what is known once the
+sources are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core.cancel import check
+from mergelake.core.clock import Clock
+from mergelake.core.errors import CorruptDataError, NotFoundError
+from mergelake.core.ids import IdSource
+from mergelake.core.manifest import PartManifest
+from mergelake.core.settings import TableSettings
+from mergelake.format.partition import Partition
+from mergelake.merge.plan import MergeTask
+from mergelake.order.keys import table_keys
+from mergelake.order.modes import collapse_block, mode_of
+from mergelake.parts.default_codec import CODEC_FILE, default_codec
+from mergelake.parts.joined import JoinedReader, WholePart, fetch_whole_parts, is_joinable
+from mergelake.parts.objects import PartObjects
+from mergelake.parts.reader import PartReader
+from mergelake.store.protocol import Store
+from mergelake.table.insert import insert_target
+from mergelake.table.pieces import Piece, in_order, write_pieces
+
+TASKS_MAX = 256
+"""Merges that are executed together: as many as share an entry of the log (`log.group`)."""
+ROWS_MAX = 1 << 18
+"""Maximum rows of merges that are executed together."""
+BYTES_MAX = 32 << 20
+"""Maximum bytes of their sources before compression."""
+
+
+def is_simple(task: MergeTask) -> bool:
+    """Whether a merge may be executed together with others: small sources with all columns and with nothing to apply,
+    of MergeTree or ReplacingMergeTree without is_deleted.
+    """
+    schema, settings, mode = task.schema, TableSettings(task.schema.settings), mode_of(task.schema)
+    columns = tuple(column.id for column in schema.stored)
+    size = task.plain_bytes
+    return (
+        (mode is None or not (mode.combination or mode.splits or mode.tombstone))
+        and not task.local
+        and task.rows <= min(settings.integer("index_granularity"), ROWS_MAX)
+        and size <= BYTES_MAX
+        # The size that decides about codec and storage is counted a little differently for new rows.
+        and default_codec(settings, 2 * size) == default_codec(settings)
+        and 2 * size < settings.integer("min_bytes_for_full_part_storage")
+        and all(
+            is_joinable(source.manifest)
+            and source.manifest.columns == columns
+            and source.manifest.schema_version == schema.version
+            and not source.lacks
+            and not source.local
+            for source in task.sources
+        )
+    )
+
+
+def groups(tasks: Sequence[MergeTask]) -> Iterator[list[MergeTask]]:
+    """The tasks in order, in groups whose sources fit into memory together."""
+    group: list[MergeTask] = []
+    rows = size = 0
+    for task in tasks:
+        full = rows + task.rows > ROWS_MAX or size + task.plain_bytes > BYTES_MAX
+        if group and (full or len(group) == TASKS_MAX):
+            yield group
+            group, rows, size = [], 0, 0
+        group.append(task)
+        rows, size = rows + task.rows, size + task.plain_bytes
+    if group:
+        yield group
+
+
+def execute_together(
+    store: Store, tasks: Sequence[MergeTask], ids: IdSource, clock: Clock
+) -> list[PartManifest | None]:
+    """Write the results of simple tasks of one table; nothing is committed.
+
+    None for tasks that turn out not to be simple, or to have a damaged source. A failure deletes the written objects.
+    Raises `UnavailableError`, QUERY_WAS_CANCELLED.
+    """
+    done: list[PartManifest | None] = [None] * len(tasks)
+    if not tasks:
+        return done
+    schema, directory = tasks[0].schema, tasks[0].directory
+    columns = {column.name: column for column in schema.stored}
+    written = {name: column.type for name, column in columns.items()}
+    sources = [source.manifest for task in tasks for source in task.sources]
+    readers = [PartReader(store, directory, manifest, columns, written=written) for manifest in sources]
+    try:
+        fetched = iter(fetch_whole_parts(readers))
+    except (CorruptDataError, NotFoundError):
+        return done
+    alike: dict[Hashable, dict[int, list[WholePart]]] = {}
+    codec = f"CODEC({default_codec(TableSettings(schema.settings))})".encode()
+    for at, task in enumerate(tasks):
+        parts = [next(fetched) for _ in task.sources]
+        whole = [part for part in parts if part is not None and part.files.get(CODEC_FILE) == codec]
+        structures = {part.structure for part in whole}
+        if len(whole) == len(parts) and len(structures) == 1 and None not in structures:
+            alike.setdefault(structures.pop(), {})[at] = whole
+    for members in alike.values():
+        check()
+        try:
+            batches = list(JoinedReader([part for parts in members.values() for part in parts]).read(list(columns)))
+        except CorruptDataError:
+            continue
+        rows = pa.Table.from_batches(batches)
+        for at, manifest in zip(members, _written(store, [tasks[at] for at in members], rows, ids, clock), strict=True):
+            done[at] = manifest
+    return done
+
+
+def _written(
+    store: Store, tasks: Sequence[MergeTask], rows: pa.Table, ids: IdSource, clock: Clock
+) -> list[PartManifest]:
+    """The parts of the tasks, whose rows follow each other."""
+    schema = tasks[0].schema
+    mode = mode_of(schema)
+    keys, target = table_keys(schema), insert_target(store, tasks[0].directory, schema, ids, clock)
+    counts = [task.rows for task in tasks]
+    ordered = in_order(rows, keys, np.repeat(np.arange(len(tasks), dtype=np.int64), counts))
+    ends = np.cumsum(counts).tolist()
+    pieces = []
+    for task, count, end in zip(tasks, counts, ends, strict=True):
+        first = task.sources[0].manifest
+        partition = Partition(first.partition_id, bytes.fromhex(first.partition))
+        block = pa.table(collapse_block(ordered.slice(end - count, count), schema, keys, mode))
+        pieces.append(Piece(block, partition, task.result.level, base_version=task.base_version))
+    objects = PartObjects(store, target.directory, ids, share_max=0, object_max=0)
+    try:
+        return objects.finish(list(write_pieces(replace(target, objects=objects), keys, pieces)))
+    except BaseException:
+        objects.abort()
+        raise

@@ -1,0 +1,74 @@
+"""Sorted rows of one partition, and the parts written from them: what inserts and merges of small parts share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mergelake.core import types as t
+from mergelake.core.manifest import PartManifest
+from mergelake.format.partition import Partition
+from mergelake.order.keys import TableKeys
+from mergelake.order.sorting import sort_order
+from mergelake.parts.part_spec import PartTarget, SortedRows
+from mergelake.parts.writer import write_part
+from mergelake.table.together import Together, encode_together
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The rows of one part: complete, sorted, of one partition."""
+
+    block: pa.Table
+    partition: Partition
+    level: int
+    part_id: str | None = None
+    """None: a new random id."""
+    base_version: int = 0
+
+
+def in_order(rows: pa.Table, keys: TableKeys, codes: NDArray[Any] | None = None) -> pa.Table:
+    """Rows in the order of the key, first by `codes` if given, with the key's computed values as columns."""
+    sorting, descending = keys.sorting, keys.descending
+    columns, types = [key.evaluate(rows) for key in sorting], [key.type for key in sorting]
+    for key, values in zip(sorting, columns, strict=True):
+        if not key.plain and key.carried not in rows.column_names:
+            rows = rows.append_column(key.carried, values)
+    if codes is not None:
+        columns, types = [pa.array(codes), *columns], [t.Int(64, signed=True), *types]
+        descending = (False, *descending)
+    order = sort_order(columns, types, descending)
+    return rows if order is None else rows.take(pa.array(order))
+
+
+def write_pieces(
+    target: PartTarget, keys: TableKeys, pieces: Sequence[Piece], threads: int = 1
+) -> Iterator[PartManifest]:
+    """Write each piece as a part, one after the other; small ones are encoded together."""
+    encoded = encode_together([piece.block for piece in pieces], target.schema, keys, target.settings)
+    for at, piece in enumerate(pieces):
+        yield write_piece(target, keys, piece, threads, encoded[at] if encoded else None)
+
+
+def write_piece(
+    target: PartTarget, keys: TableKeys, piece: Piece, threads: int, shared: Together | None = None
+) -> PartManifest:
+    """Write one part; `shared` holds its columns if they were encoded together with those of others."""
+    block = piece.block
+    values = shared.sorting if shared else [key.values(block) for key in keys.sorting]
+    sources = () if shared else keys.partition_sources
+    rows = SortedRows(
+        block,
+        values[: keys.primary_length],
+        [array for array, key in zip(values, keys.sorting, strict=True) if not key.plain],
+        {source.text: (source.evaluate(block), source.type) for source in sources},
+        shared.encoded if shared else None,
+    )
+    manifest = write_part(
+        target, rows, partition=piece.partition, level=piece.level, part_id=piece.part_id, threads=threads
+    )
+    return replace(manifest, base_version=piece.base_version)
