@@ -8,6 +8,10 @@ stands once at the start of a stream (`PartSpec.continues`): here a block with i
 `checksums.txt` needs hashes of whole files, which follow from all bytes in order. So every data file is read once, one
 stream after the other: `assemble_stream` may run anywhere, for each stream alone, and again with the same result.
 Nothing but marks and small files is written.
+
+A slice has a dictionary of its own for a LowCardinality column, at the end of its piece of the stream; its marks lie
+before it as long as some granule may need it, and behind it for others: in sequence, the next dictionary that a reader
+meets is always the one that the next index with the flag for a new dictionary means.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from dataclasses import dataclass, replace
 from math import lcm
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError
@@ -60,8 +65,8 @@ class SliceStream:
     """Data and mark file of each slice that has rows."""
     modern: bool
     """The profile."""
-    dictionary: bool = False
-    """Whether it holds dictionaries: a version comes first."""
+    indexes: tuple[PartFile, ...] = ()
+    """Of a stream of dictionaries, before which a version comes: for each slice the mark file of their indexes."""
 
     @property
     def size(self) -> int:
@@ -106,26 +111,29 @@ def slice_streams(
         if name.endswith(".bin") or is_index_file(name):
             marks = name[: name.rindex(".")] + extension
             pieces = tuple((table[name], table[marks]) for table in tables)
-            streams.append(SliceStream(part_id, directory, name, marks, pieces, profile.modern, name in dictionaries))
+            indexes: tuple[PartFile, ...] = ()
+            if name in dictionaries:
+                indexes = tuple(table[dictionaries[name] + extension] for table in tables)
+            streams.append(SliceStream(part_id, directory, name, marks, pieces, profile.modern, indexes))
     return sorted(streams, key=lambda stream: -stream.size)
 
 
-def _dictionary_files(schema: TableSchema, profile: Profile) -> set[str]:
-    """Names of the data files of dictionaries."""
-    names = set()
+def _dictionary_files(schema: TableSchema, profile: Profile) -> dict[str, str]:
+    """Data files of dictionaries, and the names without extension of the files of their indexes."""
+    names = {}
     nodes = [build_serialization(column.name, column.type, profile.form) for column in schema.stored]
     while nodes:
         node = nodes.pop()
         nodes += node.children
         if isinstance(node, LowCardinalitySerialization):
-            names.add(f"{stream_file_name(node.dictionary)}.bin")
+            names[f"{stream_file_name(node.dictionary)}.bin"] = stream_file_name(node.stream)
     return names
 
 
 def assemble_stream(store: Store, stream: SliceStream) -> tuple[PartFile, PartFile]:
     """The data and the mark file of a stream; stores the marks. Raises CorruptDataError for damaged slices."""
     prefix = b""
-    if stream.dictionary:
+    if stream.indexes:
         prefix = encode_compressed_blocks(VERSION.to_bytes(8, "little"), parse_codec("NONE"))
     packed, plain = FileHash(), FileHash()
     extents: list[Extent] = []
@@ -134,11 +142,14 @@ def assemble_stream(store: Store, stream: SliceStream) -> tuple[PartFile, PartFi
         extents.append(_stored(store, stream, f"{stream.data}.start", prefix))
         packed.update(prefix)
         plain.update(decode_compressed_blocks(prefix))
-    for data, marks in stream.pieces:
-        (body,) = fetch_whole(store, stream.directory, {marks.name: marks}, [marks.name])
-        table = mark_records(marks.name, body)[0].copy()
+    for at, (data, marks) in enumerate(stream.pieces):
+        table = _marks(store, stream, marks).copy()
         table[:, 0] += packed.size
-        tables.append(table if data is stream.pieces[-1][0] else table[table[:, 2] > 0])
+        if stream.indexes:
+            # A reader that starts where no index follows in this slice must find the dictionary of the next one.
+            places = _marks(store, stream, stream.indexes[at])[:, :2]
+            table[(places == places[-1]).all(axis=1), :2] = packed.size + data.size, 0
+        tables.append(table if at + 1 == len(stream.pieces) else table[table[:, 2] > 0])
         before = plain.size
         for chunk in _chunks(store, stream.directory, data):
             packed.update(chunk)
@@ -160,6 +171,11 @@ def assemble_stream(store: Store, stream: SliceStream) -> tuple[PartFile, PartFi
         PartFile(stream.data, packed.size, tuple(extents), packed.hexdigest(), plain.size, plain.hexdigest()),
         PartFile(stream.marks, digest.size, (place,), digest.hash, digest.uncompressed_size, digest.uncompressed_hash),
     )
+
+
+def _marks(store: Store, stream: SliceStream, file: PartFile) -> NDArray[np.int64]:
+    (body,) = fetch_whole(store, stream.directory, {file.name: file}, [file.name])
+    return mark_records(file.name, body)[0]
 
 
 def _stored(store: Store, stream: SliceStream, name: str, body: bytes) -> Extent:
