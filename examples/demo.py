@@ -4,7 +4,8 @@
    node merges in the background, on a disk of its own first. That disk is then deleted.
 2. Query it with ClickHouse's SQL.
 3. Publish it, let a stock ClickHouse attach the same directory, and compare the answers.
-4. Report what it cost, and draw parts, bytes, merges and answers in one picture.
+4. Insert the same rows once more where merges go straight to the bucket, to see what the node's disk saves.
+5. Report what it cost, and draw parts, bytes, merges and answers in one picture.
 
 Run `make demo`, or `python examples/demo.py --rows 2000000 --out demo-output`.
 """
@@ -35,7 +36,7 @@ from mergelake.cli.picture.sheet import render_page, render_sheet
 from mergelake.cli.picture.timeline import MergeFate, MergeLife, PartLife, merge_lives, part_lives
 from mergelake.cli.picture.values import Phase, QueryAnswer, Sheet, amplification, same_answers
 from mergelake.spark.session import session
-from mergelake.testing.logtable import CREATE, spark_log_frame
+from mergelake.testing.logtable import CREATE, log_block, spark_log_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +79,8 @@ class Figures:
     bulk_rows: int = 0
     bulk_seconds: float = 0
     small_insert: tuple[str, str] = ("", "")
+    direct: float = 0
+    """Bytes written to the bucket, by bytes inserted, where the same rows are merged without a disk."""
     versions: str = ""
 
 
@@ -127,6 +130,8 @@ def main() -> int:
     shutil.rmtree(disk, ignore_errors=True)  # to show that no row depends on it
 
     small_insert(db, figures)
+    with console.status("Inserting the same rows where merges go straight to the bucket"):
+        merged_directly(options.out / "direct", figures)
     with console.status("Asking mergelake"):
         ours = ask(db, options.out / "answers.txt")
     with console.status("Publishing, and asking a ClickHouse that attaches the same directory"):
@@ -217,6 +222,26 @@ def small_insert(db: ml.Database, figures: Figures) -> None:
     after = table.handle.store.counters
     requests = f"{after.put - before.put} PUT, {after.get - before.get} GET, {after.list - before.list} LIST"
     figures.small_insert = (requests, f"a small insert of 3 rows, {size(commit.bytes)}")
+
+
+def merged_directly(folder: Path, figures: Figures) -> None:
+    """The same rows in the same batches, under a node without a disk; the figure alone is kept."""
+    db = ml.connect(str(folder.resolve()))
+    db.sql(CREATE.format(name="logs", partition="toDate(timestamp)"))
+    table, node = db.table("logs"), db.warehouse.node("direct")
+    for rows, first, blocks in (
+        (BULK_ROWS, 0, figures.bulk_rows // BULK_ROWS),
+        (BATCH_ROWS, figures.bulk_rows // BATCH_ROWS, figures.batches),
+    ):
+        for block in range(first, first + blocks):
+            table.append(log_block(block, rows, rows_per_second=ROWS_PER_SECOND))
+            while rows == BATCH_ROWS and (node.step() or not node.idle()):
+                time.sleep(0.005)
+    node.drain()
+    table.refresh()
+    inserted, written = amplification(part_lives(table.parts(active_only=False), list(table.handle.log.entries())))
+    figures.direct = written / inserted
+    shutil.rmtree(folder)
 
 
 def ask(db: ml.Database, page: Path) -> dict[str, Asked]:
@@ -329,7 +354,10 @@ def facts(table: ml.Table, figures: Figures, lives: list[PartLife], merges: list
         ("Node's disk", "deleted before the queries: every row is in the bucket"),
         (
             "Write amplification",
-            f"{written / inserted:.2f}: {size(written)} written to the bucket, {size(inserted)} inserted",
+            (
+                f"{written / inserted:.2f}: {size(written)} written to the bucket, {size(inserted)} inserted "
+                f"(merged straight to the bucket: {figures.direct:.2f})"
+            ),
         ),
         ("Requests", ": ".join(figures.small_insert)),
         ("Kept for older versions", f"{size(table.retained_bytes)} of replaced parts"),
@@ -353,7 +381,7 @@ def sheet(
             (plural(rows, "row"), f"in {plural(figures.batches + 1, 'commit')}: {plural(parts, 'part')} inserted"),
             (f"{figures.bulk_rows / figures.bulk_seconds:,.0f} rows/s", f"bulk load of {figures.bulk_rows:,} rows"),
             (f"{figures.batch_rows / figures.batch_seconds:,.0f} rows/s", f"in batches of {BATCH_ROWS:,} rows"),
-            (f"{written / inserted:.2f} ×", "bytes written to the bucket, by bytes inserted"),
+            (f"{written / inserted:.2f} ×", f"bytes written, by bytes inserted; {figures.direct:.2f} without the disk"),
             figures.small_insert,
         ),
         figures.phases,
