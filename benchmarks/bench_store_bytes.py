@@ -42,30 +42,31 @@ def main(total: int, rows: int) -> None:
         "merges",
         "requests that fail",
         "inserted",
-        "bodies sent",
+        "to the server",
         "per byte",
+        "sent again",
         "failed",
         "parts",
         "merges",
         "s",
     ):
         shown.add_column(name, justify="right")
-    with service("s3") as s3:
-        for policy, share in RUNS:
+    for policy, share in RUNS:
+        with service("s3", S3_STORE="bluestore", S3_SIZE_GB="40") as s3:
             figures = run(s3, policy, share, total, rows)
-            print(json.dumps(figures), file=sys.stderr)
-            shown.add_row(
-                policy,
-                f"{share:.2%}",
-                f"{figures['inserted'] / 1e6:,.0f} MB",
-                f"{figures['accepted'] / 1e6:,.0f} MB",
-                f"{figures['accepted'] / figures['inserted']:.3f}",
-                f"{figures['refused'] / 1e6:,.1f} MB",
-                f"{figures['failed']} of {figures['requests']:,}",
-                f"{figures['parts']}",
-                f"{figures['merged']} of {figures['planned']}",
-                f"{figures['seconds']:.0f}",
-            )
+        print(json.dumps(figures), file=sys.stderr, flush=True)
+        shown.add_row(
+            policy,
+            f"{share:.2%}",
+            f"{figures['inserted'] / 1e6:,.0f} MB",
+            f"{figures['accepted'] / 1e6:,.0f} MB",
+            f"{figures['accepted'] / figures['inserted']:.3f}",
+            f"{figures['refused'] / 1e6:,.1f} MB",
+            f"{figures['failed']} of {figures['requests']:,}",
+            f"{figures['parts']}",
+            f"{figures['merged']} of {figures['planned']}",
+            f"{figures['seconds']:.0f}",
+        )
     Console(width=130).print(shown)
 
 

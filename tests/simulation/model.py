@@ -42,8 +42,8 @@ class RowKind(Protocol):
         """Rows after one mutation."""
         ...
 
-    def staying(self, rows: Rows, engine: str) -> list[int]:
-        """Which of rows that meet in a merge stay, by place."""
+    def merged(self, rows: Rows, engine: str) -> dict[int, Row]:
+        """What is left of rows that meet in a merge: place among them, in order, and the row that is there then."""
         ...
 
     def in_order(self, rows: Iterable[Row]) -> Rows:
@@ -119,7 +119,7 @@ class Model:
         return tuple(out)
 
     def _final(self, rows: Rows) -> Rows:
-        return self.kind.in_order(rows[at] for at in self.kind.staying(rows, self.engine))
+        return self.kind.in_order(self.kind.merged(rows, self.engine).values())
 
     def _execute(self, op: LogOp) -> None:
         match op:
@@ -194,9 +194,9 @@ class Model:
                 self._write_down(kept, version)
         if op.kind != "mutation":
             left = [kept for kept in covered if kept.row]
-            stay = self.kind.staying(tuple(kept.row for kept in left if kept.row), self.engine)
+            merged = self.kind.merged(tuple(kept.row for kept in left if kept.row), self.engine)
             for at, kept in enumerate(left):
-                kept.row = kept.row if at in stay else None
+                kept.row = merged.get(at)
         there = self.kind.in_order(kept.row for kept in covered if kept.row)
         self.touched.add(name)
         rows = self.kind.in_order(self._rows_of_new(op.part))

@@ -1,13 +1,14 @@
 """Rows of real parts, for the same model: what mutations mean is said twice, in ClickHouse's words and in Python.
 
 A row is a number, never given twice, and its other values: `(n, (p, k, r, v, u))`. Parts are divided by p and sorted by
-k, which is also the key by which engines collapse rows; r is their version. Mutations change v and u.
+k, which is also the key by which engines collapse or combine rows; r is their version, v and u are added up (or of v
+the largest is kept). Mutations change v and u.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeAlias
 
@@ -29,6 +30,27 @@ REAL_SCHEMA = TableSchema(
     primary_key=("k",),
     indices=(SkipIndex("of_v", "v", "minmax", 1),),
 )
+
+
+ENGINES = ("MergeTree", "ReplacingMergeTree", "SummingMergeTree", "AggregatingMergeTree")
+
+
+def schema_of(engine: str) -> TableSchema:
+    """The table of real rows with an engine of `ENGINES`."""
+    if engine == "AggregatingMergeTree":
+        functions = {"n": "any", "r": "anyLast", "v": "max", "u": "sum"}
+        columns = [
+            replace(c, type=parse_type(f"SimpleAggregateFunction({functions[c.name]}, {c.type})"))
+            if c.name in functions
+            else c
+            for c in REAL_SCHEMA.columns
+        ]
+        # Rows of one key lie in one partition.
+        return replace(
+            REAL_SCHEMA, engine=engine, columns=tuple(columns), settings={"allow_dimensions_outside_sorting_key": "1"}
+        )
+    arguments = {"ReplacingMergeTree": ("r",), "SummingMergeTree": ("(v, u)",)}.get(engine, ())
+    return replace(REAL_SCHEMA, engine=engine, engine_args=arguments)
 
 
 @dataclass(frozen=True)
@@ -90,7 +112,8 @@ def meaning(chance: Random) -> Meaning:
 
 
 def _mixed(row: Values, c: int) -> Values:
-    return {"v": (row["v"] + row["u"] * c) % 100, "u": row["u"] + 1}
+    whole = row["v"] + row["u"] * c
+    return {"v": abs(whole) % 100 * (1 if whole > 0 else -1), "u": row["u"] + 1}  # as in SQL, and in C
 
 
 def values_of(row: Row) -> Values:
@@ -104,13 +127,14 @@ def row_of(values: Values) -> Row:
 class RealRows:
     """What a model has to know of rows (`model.RowKind`); `meanings` are those of each text in the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
         self.meanings: dict[str, tuple[Meaning, ...]] = {}
 
     def learn(self, commands: Sequence[Meaning]) -> list[Command]:
         """The commands of a mutation, whose meaning is known from now on, by the words in which the log has them."""
         said = [each.command for each in commands]
-        logged = validate(said, REAL_SCHEMA, Submission(0))
+        logged = validate(said, self.schema, Submission(0))
         self.meanings[commands_text(logged)] = tuple(commands)
         return said
 
@@ -124,13 +148,26 @@ class RealRows:
                 out.append(row_of(values))
         return tuple(out)
 
-    def staying(self, rows: Rows, engine: str) -> list[int]:
+    def merged(self, rows: Rows, engine: str) -> dict[int, Row]:
         if engine == "MergeTree":
-            return [*range(len(rows))]
-        best: dict[int, tuple[int, int]] = {}
-        for at, (_, (_, key, rank, *_)) in enumerate(rows):
-            best[key] = max(best.get(key, (-1, -1)), (rank, at))
-        return sorted(at for _, at in best.values())
+            return dict(enumerate(rows))
+        groups: dict[int, list[int]] = {}
+        for at, (_, (_, key, *_)) in enumerate(rows):
+            groups.setdefault(key, []).append(at)
+        if engine == "ReplacingMergeTree":
+            return {
+                at: rows[at]
+                for at in sorted(max(group, key=lambda at: (rows[at][1][2], at)) for group in groups.values())
+            }
+        out: dict[int, Row] = {}
+        for group in groups.values():
+            number, (partition, key, rank, *_) = rows[group[0]]
+            rank = rows[group[-1]][1][2] if engine == "AggregatingMergeTree" else rank
+            vs, us = zip(*(rows[at][1][3:] for at in group), strict=True)
+            v, u = sum(vs) if engine == "SummingMergeTree" else max(vs), sum(us)
+            if engine == "AggregatingMergeTree" or v or u:  # a row that adds up to nothing goes
+                out[group[0]] = number, (partition, key, rank, v, u)
+        return out
 
     def in_order(self, rows: Iterable[Row]) -> Rows:
         return tuple(sorted(rows))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
 from unittest import mock
 
 from mergelake.core.manifest import PartManifest
@@ -19,7 +18,7 @@ from tests.simulation.bucket import Bucket, Fault
 from tests.simulation.keepers import Collector
 from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine
 from tests.simulation.real_cast import RealInserter, RealMutator, RealNode, RealReader
-from tests.simulation.real_rows import NAMES, REAL_SCHEMA, RealRows, row_of
+from tests.simulation.real_rows import ENGINES, NAMES, RealRows, row_of, schema_of
 from tests.simulation.table import Peek, Table
 from tests.simulation.threads import SimPool
 from tests.simulation.tiny import Rows
@@ -65,8 +64,9 @@ class RealWorld(World):
         draw = kernel.random
         bucket = Bucket(kernel, draw.choice([0.0, 0.01, 0.03]), draw.choice([0.0, 0.002, 0.005]), page=1000)
         bucket.without = frozenset({Fault.FLIP, Fault.TRUNCATE})
-        self.kind = RealRows()
-        self.collapses = seed % 2 == 1
+        schema = schema_of(ENGINES[seed % len(ENGINES)])
+        self.kind = RealRows(schema)
+        self.collapses = schema.engine != "MergeTree"
         self.furnish(kernel, bucket)
         kernel.preempt = draw.choice([0.02, 0.1])
         self.pace_s = draw.choice([10.0, 100.0])
@@ -89,7 +89,7 @@ class RealWorld(World):
         self.weather.rot = self.weather.tears = bucket.rot_rate = 0.0
 
     def schema_of(self, seed: int):
-        return replace(REAL_SCHEMA, engine="ReplacingMergeTree", engine_args=("r",)) if self.collapses else REAL_SCHEMA
+        return self.kind.schema
 
 
 @contextlib.contextmanager

@@ -70,17 +70,17 @@ def mutated(rows: Rows, lacks: Iterable[PendingMutation]) -> Rows:
 
 def collapsed(rows: Rows, engine: str) -> Rows:
     """What an engine leaves of rows that meet in a merge: of each key the row of the highest rank, or the last one."""
-    return tuple(rows[at] for at in staying(rows, engine))
+    return tuple(merged(rows, engine).values())
 
 
-def staying(rows: Rows, engine: str) -> list[int]:
-    """Which of them that are, by place."""
+def merged(rows: Rows, engine: str) -> dict[int, Row]:
+    """The same with their places among the rows."""
     if engine == "MergeTree":
-        return [*range(len(rows))]
+        return dict(enumerate(rows))
     best: dict[int, tuple[int, int]] = {}
     for at, (number, _) in enumerate(rows):
         best[number % KEYS] = max(best.get(number % KEYS, (-1, -1)), (number * 5 // KEYS % 3, at))
-    return sorted(at for _, at in best.values())
+    return {at: rows[at] for at in sorted(at for _, at in best.values())}
 
 
 class TinyRows:
@@ -89,8 +89,8 @@ class TinyRows:
     def changed(self, rows: Iterable[Row], commands: str) -> Rows:
         return changed(rows, commands)
 
-    def staying(self, rows: Rows, engine: str) -> list[int]:
-        return staying(rows, engine)
+    def merged(self, rows: Rows, engine: str) -> dict[int, Row]:
+        return merged(rows, engine)
 
     def in_order(self, rows: Iterable[Row]) -> Rows:
         """Their order counts."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mergelake.cli import fsck, log as log_commands, parts as part_commands, retention
+from mergelake.cli import fsck, log as log_commands, parts as part_commands, retention, work as work_commands
 from mergelake.cli.common import Form, Options, TableName, Url, open_database, output_as
 from mergelake.cli.log import follow_history
 from mergelake.cli.log_format import log_as
@@ -45,6 +45,7 @@ commands = typer.Typer(
 part_commands.register(commands)
 retention.register(commands)
 fsck.register(commands)
+work_commands.register(commands)
 commands.add_typer(log_commands.log, name="log")
 commands.command()(top)
 

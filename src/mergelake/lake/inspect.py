@@ -62,6 +62,7 @@ _MERGES = pa.schema(
         ("partition_id", pa.string()),
         ("result_part_name", pa.string()),
         ("num_parts", pa.uint64()),
+        ("source_part_names", pa.list_(pa.string())),
         ("rows", pa.uint64()),
         ("total_size_bytes_compressed", pa.uint64()),
         ("owner", pa.string()),
@@ -128,7 +129,7 @@ def mutations_table(state: State) -> pa.Table:
 
 
 def merges_table(state: State) -> pa.Table:
-    """One row per Live volatile part; `num_parts` counts the active parts that it covers.
+    """One row per Live volatile part; `source_part_names` are the active parts that it covers.
 
     `lease_until`: end of the owner's lease, by its clock; NULL if it has left. `inside`: the next larger volatile part
     around it.
@@ -144,6 +145,7 @@ def merges_table(state: State) -> pa.Table:
                     "partition_id": partition_id,
                     "result_part_name": part.name,
                     "num_parts": len(covered),
+                    "source_part_names": [leaf.name for leaf in covered],
                     "rows": sum(leaf.manifest.rows for leaf in covered),
                     "total_size_bytes_compressed": sum(leaf.manifest.bytes_on_disk for leaf in covered),
                     "owner": part.owner,

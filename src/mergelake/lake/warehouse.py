@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.errors import UnavailableError, error
@@ -107,6 +108,7 @@ class Warehouse:
         self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=author_text, backends=self.backends)
         self._handles: dict[str, TableHandle] = {}
         self._closed: set[str] = set()
+        self._nodes: WeakSet[Node] = WeakSet()
 
     def __repr__(self) -> str:
         return f"<Warehouse {self.url}>"
@@ -333,7 +335,13 @@ class Warehouse:
             upload_rate=Throttle(max_upload_bytes_per_s, self.clock) if max_upload_bytes_per_s else None,
             disk_bytes_max=max_disk_bytes,
         )  # fmt: skip
+        self._nodes.add(node)
         return node
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes that `node` made, as far as they still exist in this process."""
+        return list(self._nodes)
 
     def clone_table(
         self,

@@ -30,6 +30,29 @@ _FAR_WORKERS = 8
 """Small merges of a far store at a time: they wait for requests most of the time."""
 
 
+def plan_optimize(
+    handle: TableHandle,
+    *,
+    partition_id: str | None = None,
+    final: bool = False,
+    skip_merged: bool = False,
+    throw_if_noop: bool = False,
+) -> list[MergeTask]:
+    """The merges that `select_optimize` chooses from the state known here."""
+    snapshot = handle.snapshot()
+    chosen = select_optimize(
+        snapshot.parts,
+        snapshot.settings,
+        handle.clock.now_ms(),
+        partition_id=partition_id,
+        final=final,
+        skip_merged=skip_merged,
+        throw_if_noop=throw_if_noop,
+    )
+    plan = partial(plan_merge, handle.directory, snapshot.schema, kind="optimize", base_version=snapshot.version)
+    return [plan(parts=parts, mutations=snapshot.mutations) for parts in chosen]
+
+
 def optimize(
     handle: TableHandle,
     run: RunMerges,
@@ -42,25 +65,16 @@ def optimize(
     threads: int = 1,
     on_progress: OnProgress | None = None,
 ) -> int:
-    """Run the merges that `select_optimize` chooses from the state known here; returns how many.
+    """Run the merges of `plan_optimize`; returns how many.
 
     Small merges are executed together (`merge.together`), or side by side by about `threads` threads, and a group of
     them shares an entry of the log. Each of the others is committed before the next begins, while its sources are
     fresh; with `one_job` all that are not executed together are run by one call of `run`. One that fails does not undo
     the others: the first error is raised at the end.
     """
-    snapshot = handle.snapshot()
-    chosen = select_optimize(
-        snapshot.parts,
-        snapshot.settings,
-        handle.clock.now_ms(),
-        partition_id=partition_id,
-        final=final,
-        skip_merged=skip_merged,
-        throw_if_noop=throw_if_noop,
+    tasks = plan_optimize(
+        handle, partition_id=partition_id, final=final, skip_merged=skip_merged, throw_if_noop=throw_if_noop
     )
-    plan = partial(plan_merge, handle.directory, snapshot.schema, kind="optimize", base_version=snapshot.version)
-    tasks = [plan(parts=parts, mutations=snapshot.mutations) for parts in chosen]
     work = _Work(handle, run, on_progress, sum(task.rows for task in tasks))
     simple, left = _parted(tasks, is_simple) if len(tasks) > 1 else ([], tasks)
     for group in groups(simple):

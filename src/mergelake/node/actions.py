@@ -70,8 +70,8 @@ class TableView:
     """Whether the table is in a pause after failed work."""
     listens: tuple[str, str] | None = None
     """Address and token to announce to other processes, so that the node takes their commits; None: nothing."""
-    mutating: int = 0
-    """How many of the running merges are mutations."""
+    mutating: frozenset[frozenset[str]] = frozenset()
+    """Those of the running merges that are mutations: ids of their parts."""
 
     @property
     def settings(self) -> TableSettings:

@@ -84,7 +84,7 @@ def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory
                 used += 1
     due = {table.table_id: _mutations(node, table) for table in awake} if node.mutates and not node.draining else {}
     waiting = sum(map(len, due.values()))
-    running = sum(table.mutating for table in tables)
+    running = sum(len(table.mutating) for table in tables)
     # One slot is for mutations as long as any waits, so neither holds up the other; they take what merges leave.
     reserved = min(waiting, max(0, 1 - running))
     if node.merges and not node.draining:

@@ -105,7 +105,6 @@ class TableWorker:
         self._node = node
         self._run_merge = run_merge
         self._run_mutations = run_mutations
-        self._mutating = 0
         self._build_bytes = build
         self._abandon = abandon
         self._disk = disk
@@ -115,6 +114,8 @@ class TableWorker:
         self._local: dict[str, LocalPart] = disk.load() if disk else {}
         self._merging: dict[frozenset[str], tuple[int, str]] = {}
         """Running merges: ids of the sources -> the version at which it began, and the partition."""
+        self._mutating: set[frozenset[str]] = set()
+        """Those of them that are mutations."""
         self._building: dict[str, int] = {}
         self._uploading: dict[str, int] = {}
         self._uploaded: dict[str, PartManifest] = {}
@@ -153,7 +154,7 @@ class TableWorker:
                 frozenset(node for node in others if now_s - self._signs[node][1] >= lease_s),
                 self._failures.waits,
                 self._listens() if self._may_announce(state, now_s) else None,
-                self._mutating,
+                frozenset(self._mutating),
             )
 
     def _may_announce(self, state: State, now_s: float) -> bool:
@@ -193,7 +194,8 @@ class TableWorker:
             match action:
                 case Merge() | Mutate():
                     self._merging[action.part_ids] = version, action.partition_id
-                    self._mutating += isinstance(action, Mutate)
+                    if isinstance(action, Mutate):
+                        self._mutating.add(action.part_ids)
                 case Build(_, volatile_id):
                     self._building[volatile_id] = version
                 case Upload(_, volatile_id):
@@ -218,7 +220,7 @@ class TableWorker:
                 match action:
                     case Merge() | Mutate():
                         self._merging.pop(action.part_ids, None)
-                        self._mutating -= isinstance(action, Mutate)
+                        self._mutating.discard(action.part_ids)
                     case Build(_, volatile_id):
                         self._building.pop(volatile_id, None)
                     case Upload(_, volatile_id):

@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mergelake.core.clock import SystemClock
+from mergelake.core.errors import MergelakeError
 from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
 from mergelake.mutate.execute import Ranges, execute_mutation
 from mergelake.mutate.ranges import matching_ranges
-from mergelake.spark.tasks import task_outcomes, unwrap_all
+from mergelake.mutate.work import execute_task
+from mergelake.spark.tasks import task_outcomes, unwrap, unwrap_all
 from mergelake.store import StoreSpec
 from mergelake.store.protocol import Store
 
@@ -30,6 +32,28 @@ def run_merges(spark: SparkSession, store: StoreSpec, tasks: Sequence[MergeTask]
         return execute_merge(store.open(), task, RandomIds(), SystemClock())
 
     return unwrap_all(task_outcomes(spark, execute, tasks), _discarding(store, tasks))
+
+
+def run_works(spark: SparkSession, works: Sequence[tuple[StoreSpec, MergeTask]]) -> list[PartManifest | None]:
+    """Execute tasks of any kind and tables in Spark, one task each; None for a mutation that changes no row."""
+
+    def execute(item: tuple[StoreSpec, MergeTask]) -> PartManifest | None:
+        store, task = item
+        return execute_task(store.open(), task, RandomIds(), SystemClock())
+
+    done: list[PartManifest | None] = []
+    failed: MergelakeError | None = None
+    for outcome in task_outcomes(spark, execute, works):
+        try:
+            done.append(unwrap(outcome))
+        except MergelakeError as problem:
+            done.append(None)
+            failed = failed or problem
+    if failed is not None:
+        for (store, task), manifest in zip(works, done, strict=True):
+            _discarding(store, [task])([manifest])
+        raise failed
+    return done
 
 
 def run_mutations(spark: SparkSession, store: Store, tasks: Sequence[MergeTask]) -> list[PartManifest | None]:

@@ -242,6 +242,10 @@ class Database:
         table_id = self.warehouse.catalog.known(where)
         return self._tables.kept(table_id, full, news=table_id not in known)
 
+    def known_table(self, database: str, name: str) -> Table | None:
+        """The table as this connection knows it, without a request; None if it has not opened it."""
+        return self._tables.known(self.warehouse.catalog.state.databases.get(database, {}).get(name, ""))
+
     def table_names(self, database: str) -> list[str]:
         """Names of the tables of a database; UNKNOWN_DATABASE if there is none."""
         if database in RESERVED:

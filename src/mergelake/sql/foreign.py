@@ -34,10 +34,9 @@ SAME_ANYWHERE = frozenset(_PROGRAM.split())
 
 _PROCESS = "There is no server: each process works on its own"
 _ACCESS = "The bucket's own permissions decide who may do what"
-_REPLICAS = "There are no replicas: every process reads the same bucket"
+_REPLICAS = "There are no replicas: every process reads the same bucket; see system.nodes and system.freshness"
 _DISKS = "There are no disks: data lies in the warehouse, at the data_paths of system.tables"
 _NONE = "There is nothing of the kind here"
-_NODES = "Table.merges() lists what nodes mean to merge"
 _WHY: Mapping[str, str] = {
     _PROCESS: """
         asynchronous_inserts asynchronous_loader background_schedule_pool backups certificates clusters
@@ -57,7 +56,6 @@ _WHY: Mapping[str, str] = {
         replication_queue
         """,
     _DISKS: "disks filesystem_cache filesystem_cache_settings moves remote_data_paths storage_policies",
-    _NODES: "merges",
     _NONE: """
         azure_queue_metadata azure_queue_metadata_cache azure_queue_settings constraints detached_tables
         dictionaries dropped_tables dropped_tables_parts graphite_retentions hypothetical_indexes

@@ -31,6 +31,11 @@ class OpenTables:
         """Forget all tables."""
         self._tables.clear()
 
+    def known(self, table_id: str) -> Table | None:
+        """The table of an id as it is known here, without a request; None if it is not open."""
+        with self._lock:
+            return self._tables.get(table_id)
+
     def kept(self, table_id: str, full: str, news: bool = True) -> Table:
         """The table of an id, whose name is `full`. If it is open already, `news` says whether to refresh it."""
         with self._lock:

@@ -5,10 +5,10 @@ They are built for each statement that names them, with the columns that it read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -19,16 +19,15 @@ from mergelake.core.errors import InternalError, error
 from mergelake.lake.inspect import parts_table
 from mergelake.order.keys import bind_key, table_keys
 from mergelake.query.source import IN_MEMORY, ArrowScan, ArrowSource, AsOf, Layers, ReadRequest, Source
-from mergelake.sql import system_settings
+from mergelake.sql import system_nodes, system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
+from mergelake.sql.system_rows import Rows, all_tables, row_of
 from mergelake.table.shared import SharedSpace, shared_space
 
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
     from mergelake.sql.database import Database
-
-Rows = Iterator[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +107,13 @@ def system_table_names() -> list[str]:
     return sorted(_TABLES)
 
 
-def _all_tables(db: Database) -> Iterator[tuple[str, str, Table]]:
-    for full in db.warehouse.tables():
-        database, name = full.split(".", 1)
-        yield database, name, db.table(full)
-
-
 def _databases(db: Database, _: Collection[str]) -> Rows:
     for name in db.warehouse.databases():
         yield name, "Atomic", db.warehouse.url, "", _NO_UUID, "Atomic", "", 0
 
 
 def _tables(db: Database, wanted: Collection[str]) -> Rows:
-    for database, name, table in _all_tables(db):
+    for database, name, table in all_tables(db):
         schema, snapshot = table.schema, table.snapshot()
         # Totals that the state does not hold are computed only if they are needed.
         manifests = [part.manifest for part in snapshot.parts] if set(wanted) & _OF_ALL_PARTS else []
@@ -164,7 +157,7 @@ def _uuid(directory: str) -> str:
 
 
 def _columns(db: Database, wanted: Collection[str]) -> Rows:
-    for database, name, table in _all_tables(db):
+    for database, name, table in all_tables(db):
         schema = table.schema
         keys = table_keys(schema)
         sampling = bind_key(schema.sample_by, schema).columns if schema.sample_by else ()
@@ -220,7 +213,7 @@ def _column_sizes(table: Table) -> dict[str, tuple[int, int, int]]:
 
 
 def _parts(db: Database, wanted: Collection[str]) -> Rows:
-    for database, name, table in _all_tables(db):
+    for database, name, table in all_tables(db):
         state = table.handle.log.state
         facts = {part.name: part.manifest for part in state.parts()} if set(wanted) & _OF_MANIFESTS else {}
         types = [key.type for key in table_keys(table.schema).partition]
@@ -233,20 +226,20 @@ def _parts(db: Database, wanted: Collection[str]) -> Rows:
                 manifest = facts[row["name"]]
                 here |= moments(manifest, table.schema.types)
                 here |= part_facts(manifest) if set(wanted) & set(_OF_FILES) else {}
-            yield tuple(_filled(here.get(column), kind) for column, kind in _PART_COLUMNS.items())
+            yield row_of(here, _PART_COLUMNS)
 
 
 def _parts_columns(db: Database, _: Collection[str]) -> Rows:
-    for database, name, table in _all_tables(db):
+    for database, name, table in all_tables(db):
         of_table = {"database": database, "table": name, "engine": table.schema.engine, "disk_name": "default"}
         parts = {row["name"]: row for row in table.parts().to_pylist()}
         for row in part_columns(table):
             here = of_table | parts[row["name"]] | row
-            yield tuple(_filled(here.get(column), kind) for column, kind in _PARTS_COLUMNS_COLUMNS.items())
+            yield row_of(here, _PARTS_COLUMNS_COLUMNS)
 
 
 def _detached_parts(db: Database, _: Collection[str]) -> Rows:
-    for database, name, table in _all_tables(db):
+    for database, name, table in all_tables(db):
         for part in table.handle.log.state.detached:
             info, manifest = part.info, part.manifest
             yield (
@@ -256,21 +249,16 @@ def _detached_parts(db: Database, _: Collection[str]) -> Rows:
 
 
 def _indexes(db: Database, _: Collection[str]) -> Rows:
-    for database, name, table in _all_tables(db):
+    for database, name, table in all_tables(db):
         for row in index_rows(table):
             yield database, name, *row.values()
 
 
-def _filled(value: Any, kind: str) -> Any:
-    """The value, or the default of its column's type if the log does not know it."""
-    return {"String": ""}.get(kind, 0) if value is None and not kind.startswith("Nullable") else value
-
-
 def _mutations(db: Database, _: Collection[str]) -> Rows:
-    for database, name, table in _all_tables(db):
+    for database, name, table in all_tables(db):
         for row in table.mutations().to_pylist():
             here = {"database": database, "table": name, **row}
-            yield tuple(_filled(here[column], kind) for column, kind in _MUTATION_COLUMNS.items())
+            yield row_of(here, _MUTATION_COLUMNS)
 
 
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
@@ -465,4 +453,7 @@ _TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Collection[st
     "settings": (system_settings.COLUMNS, lambda db, _: system_settings.settings(db)),
     "merge_tree_settings": (system_settings.TABLE_COLUMNS, lambda db, _: system_settings.merge_tree_settings(db)),
     "mutations": (_MUTATION_COLUMNS, _mutations),
+    "merges": (system_nodes.MERGES, system_nodes.merges),
+    "nodes": (system_nodes.NODES, system_nodes.nodes),
+    "freshness": (system_nodes.FRESHNESS, system_nodes.freshness),
 }

@@ -141,3 +141,17 @@ def who_writes_a_part_anew_forgets_its_mask():
         return real(steps, batches, rows, ranges)
 
     return mock.patch.object(source, "find_matches", careless)
+
+
+@bug
+def a_merge_keeps_rows_that_add_up_to_nothing():
+    return mock.patch("mergelake.merge.execute.removed_rows", return_value=None)
+
+
+@bug
+def rows_are_combined_before_a_mutation_changes_them():
+    """A merge need not apply the mutations that its sources lack."""
+    return both(
+        mock.patch("mergelake.log.conflict.precedes_merges", return_value=False),
+        mock.patch("mergelake.merge.execute.SourceReader", lambda *given: SourceReader(*given[:4])),
+    )

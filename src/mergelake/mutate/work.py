@@ -1,0 +1,42 @@
+"""Executes a task of either kind, a merge or a mutation, from what it says alone: neither log nor catalog is needed."""
+
+from __future__ import annotations
+
+from mergelake.core.clock import Clock
+from mergelake.core.errors import NotFoundError, error
+from mergelake.core.ids import IdSource
+from mergelake.core.manifest import Extent, PartManifest
+from mergelake.merge.execute import Progress, execute_merge
+from mergelake.merge.plan import MergeTask
+from mergelake.mutate.execute import execute_mutation
+from mergelake.mutate.ranges import matching_ranges
+from mergelake.parts.fetch import is_remote
+from mergelake.parts.layout import object_key
+from mergelake.store.protocol import Store
+
+
+def execute_task(
+    store: Store, task: MergeTask, ids: IdSource, clock: Clock, on_progress: Progress | None = None, threads: int = 2
+) -> PartManifest | None:
+    """Write the part that `task` describes; None if it is a mutation that changes no row. Nothing is committed.
+
+    NO_SUCH_DATA_PART, before anything is written, if the objects of a source are gone. Other errors are those of
+    `execute_merge` and `execute_mutation`.
+    """
+    try:
+        if not is_remote(store):  # from a bucket the parts are opened first anyway
+            for key in _first_objects(task):
+                store.head(key)
+        if task.kind != "mutation":
+            return execute_merge(store, task, ids, clock, on_progress, threads)
+        ranges = matching_ranges(store, [task])[task.source_ids[0]]
+        return execute_mutation(store, task, ids, clock, on_progress, threads, ranges) if ranges else None
+    except NotFoundError as missing:
+        message = f"A source of {task.result} is gone: {missing.message}"
+        raise error("NO_SUCH_DATA_PART", message, "It was merged or dropped: plan the task anew") from missing
+
+
+def _first_objects(task: MergeTask) -> list[str]:
+    """One object of each source."""
+    firsts = [source.manifest.files.object_keys()[:1] for source in task.sources]
+    return [object_key(task.directory, Extent(key, 0, 0)) for keys in firsts for key in keys]
