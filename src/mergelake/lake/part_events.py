@@ -13,6 +13,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.types import DataType
 from mergelake.format.partition_text import partition_text
+from mergelake.lake.cost import written_objects
 from mergelake.log.operations import AddParts, Entry, LogOp, MarkMutated, Publish
 from mergelake.log.state import RetiredPart, State
 
@@ -47,6 +48,7 @@ class _Names:
 def part_events(state: State, entries: Iterable[Entry], key_types: Sequence[DataType] = ()) -> Iterator[dict[str, Any]]:
     """One row for each part that an entry added, merged, rewrote or removed, in the order of the log.
 
+    `object_sizes` are the bytes of the objects written for a part; one that parts share is told with the first.
     `entries` follow the oldest version that is kept; `state` is the newest one. Columns that are not known are
     missing: the type and the bytes of a removed part beyond its size, and how long anything took.
     """
@@ -81,11 +83,16 @@ def _made(
 ) -> Iterator[dict[str, Any]]:
     """The events of the parts that an operation brought. Partitions that it tells of are added to `partitions`."""
     if isinstance(op, AddParts):
-        for manifest in op.parts:
+        for manifest, objects in written_objects(op):
             info = names.of(version, manifest.id)
             if info is not None:  # else the insert was a repetition, and added nothing
                 partitions.setdefault(info.partition_id, manifest.partition)
-                yield {"event_type": NEW, "info": info, "kind": "attach" if op.detached else "insert", **_of(manifest)}
+                yield {
+                    "event_type": NEW,
+                    "info": info,
+                    "kind": "attach" if op.detached else "insert",
+                    **_of(manifest, objects),
+                }
     elif isinstance(op, Publish):
         info = names.of(version, op.part.id)
         if info is not None:
@@ -98,7 +105,7 @@ def _made(
                 "merged_from": [str(part.info) for part in sources],
                 "read_rows": sum(part.rows for part in sources),
                 "mutation_ids": [f"mutation_{number}.txt" for number in op.mutations],
-                **_of(op.part),
+                **_of(op.part, next(written_objects(op))[1]),
             }
     elif isinstance(op, MarkMutated):
         for part_id in op.ids:
@@ -114,8 +121,9 @@ def _made(
                 }
 
 
-def _of(manifest: PartManifest) -> dict[str, Any]:
+def _of(manifest: PartManifest, objects: dict[str, int]) -> dict[str, Any]:
     return {
+        "object_sizes": list(objects.values()),
         "part_id": manifest.id,
         "part_type": manifest.part_type,
         "part_storage_type": "Packed" if manifest.storage == "packed" else "Full",

@@ -32,6 +32,8 @@ class Stats:
     """Requests to the store and their bytes, of this process: what Spark tasks send is not among them."""
     cost: float = 0.0
     """What these cost by the prices of the warehouse (`Prices`), in their currency."""
+    billed: bool = False
+    """Whether the store is a bucket; for any other `cost` is what S3 would have billed."""
 
 
 class QueryResult:

@@ -23,7 +23,7 @@ from mergelake.query.embedded.arrow_bridge import exact_expression, parse_types
 from mergelake.query.result import QueryResult, Stats
 from mergelake.sql.cells import cell_rows, is_numeric
 from mergelake.store.meter import Tally
-from mergelake.store.prices import Prices
+from mergelake.store.prices import Prices, is_bucket
 
 if TYPE_CHECKING:
     import pandas
@@ -69,7 +69,7 @@ class Result:
             return stats
         tally, prices = self._spent
         requests = tally.counters
-        return replace(stats, requests=requests, cost=prices.cost(requests))
+        return replace(stats, requests=requests, cost=prices.cost(requests), billed=is_bucket(tally.url))
 
     def metered_by(self, tally: Tally, prices: Prices) -> None:
         """Tell in `stats` the requests of `tally`, which counts for this statement."""

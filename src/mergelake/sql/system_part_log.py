@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from mergelake.lake.cost import chunk_bytes, put_requests
 from mergelake.lake.part_events import part_events
 from mergelake.order.keys import table_keys
 from mergelake.sql.system_rows import Rows, all_tables, row_of, uuid_of
+from mergelake.store.protocol import Counters
 
 if TYPE_CHECKING:
     from mergelake.sql.database import Database
@@ -43,11 +45,14 @@ PART_LOG: Mapping[str, str] = {
     "kind": "String",
     "version": "UInt64",
     "author": "String",
+    "put_requests": "UInt64",
+    "cost": "Float64",
 }
 
 
 def part_log(db: Database, _: Collection[str]) -> Rows:
     """One row for each part that was added, merged, rewritten or removed by an entry that is kept."""
+    chunk = chunk_bytes(db.warehouse.store)
     for database, name, table in all_tables(db):
         log = table.handle.log
         state = log.state
@@ -56,12 +61,15 @@ def part_log(db: Database, _: Collection[str]) -> Rows:
         # What the entry of the oldest version that is kept replaced is forgotten.
         for event in part_events(state, log.entries(state.history + 1, state.version), types):
             now_ms, part_id = event.pop("event_time_ms"), event.pop("part_id", "")
+            puts = sum(put_requests(size, chunk) for size in event.pop("object_sizes", ()))
             here = {
                 **of_table,
                 **event,
                 "event_date": now_ms // _MS_PER_DAY,
                 "event_time": now_ms // 1000,
                 "event_time_microseconds": now_ms * 1000,
+                "put_requests": puts,
+                "cost": db.warehouse.prices.cost(Counters(put=puts)),
             }
             if part_id:
                 here |= {"disk_name": "default", "path_on_disk": f"{table.location}/{part_id}/"}

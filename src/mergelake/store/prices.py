@@ -75,6 +75,15 @@ class Prices:
         return Prices(**{"name": name, **given})
 
 
+def is_bucket(url: str) -> bool:
+    """Whether the store at a URL is a bucket, which bills by the request.
+
+    >>> is_bucket("s3://bucket/lake"), is_bucket("/data/lake"), is_bucket("memory://lake")
+    (True, False, False)
+    """
+    return "://" in url and not url.startswith("memory:")
+
+
 def prices_of(given: Prices | Mapping[str, Any] | str | os.PathLike[str] | None) -> Prices:
     """The prices of a user: as they are, by field, or the path of a TOML file with the fields of `Prices`.
 
