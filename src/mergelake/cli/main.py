@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mergelake.cli import fsck, log as log_commands, parts as part_commands, retention, work as work_commands
+from mergelake.cli import (
+    cost as cost_command,
+    fsck,
+    log as log_commands,
+    parts as part_commands,
+    retention,
+    work as work_commands,
+)
 from mergelake.cli.common import Form, Options, TableName, Url, open_database, output_as
 from mergelake.cli.log import follow_history
 from mergelake.cli.log_format import log_as
@@ -44,6 +51,7 @@ commands = typer.Typer(
 )
 part_commands.register(commands)
 retention.register(commands)
+cost_command.register(commands)
 fsck.register(commands)
 work_commands.register(commands)
 commands.add_typer(log_commands.log, name="log")
@@ -328,7 +336,7 @@ def node(
 ) -> None:
     """Keep tables merged, and what nobody needs collected, until SIGTERM or Ctrl-C."""
     from mergelake.node.memory import bound_memory
-    from mergelake.node.serving import StatusServer
+    from mergelake.node.status_server import StatusServer
 
     output = output_as(form)
     if once and listen:
@@ -345,7 +353,8 @@ def node(
             slots=slots, max_upload_bytes_per_s=upload_bytes_per_s, max_disk_bytes=disk_bytes,
         )  # fmt: skip
         where = f", and takes commits at {new_node.address}" if new_node.address else ""
-        looks = f"Node {name} looks after {len(only or warehouse.tables())} tables of {warehouse.url}{where}."
+        tables = len(only or warehouse.tables())
+        looks = f"Node {name} looks after {tables} table{'' if tables == 1 else 's'} of {warehouse.url}{where}."
         return new_node, f"{looks} Ctrl-C ends."
 
     with stop_on_signals() as stop:

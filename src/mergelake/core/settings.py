@@ -162,6 +162,12 @@ _TABLE = (
         "the last ones were apart",
     ),
     Setting(
+        "volatile_peer_reads",
+        True,
+        "1: nodes that listen serve the bytes of their volatile parts to readers with `read_volatile = 'peers'`; 0: "
+        "they do not",
+    ),
+    Setting(
         "parts_to_upload_volatile",
         900,
         "Number of parts of a partition in the store from which merges write more than `write_amplification_target`",

@@ -72,6 +72,16 @@ def decode_range(source: Region, stop: int, *, inclusive: bool, lead: int, offse
     return plain, before
 
 
+def verify_blocks(data: Bytes) -> None:
+    """Verify the checksum of each block, without decompressing any. CorruptDataError also if the last one is cut."""
+    source = region(data)
+    state = np.zeros(4, np.int64)
+    code = k.scan_run(source.address, source.size, source.size, 0, state.ctypes.data)
+    bad = _first_bad(source, int(state[0]), 0) or (_error(code, source, state, 0) if code else None)
+    if bad is not None:
+        raise bad
+
+
 def plain_before(source: Region, stop: int) -> int:
     """Plain bytes of the blocks of `source` before the one at `stop`; CorruptDataError if none starts there."""
     at = plain = 0

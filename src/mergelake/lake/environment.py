@@ -8,16 +8,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mergelake.core.cancel import check
+from mergelake.core.clock import SystemClock
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
 from mergelake.parts.cache import PartCache
 from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
+from mergelake.table.volatile_reads import OFF, VolatileReads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from mergelake.core.schema import TableSchema
     from mergelake.merge.plan import MergeTask
+    from mergelake.order.states import StateMerger
 
 
 def is_strong_read(read_consistency: str) -> bool:
@@ -30,6 +34,14 @@ def is_strong_read(read_consistency: str) -> bool:
         message = f"There is no read_consistency '{read_consistency}'"
         raise error("BAD_ARGUMENTS", message, "It is 'strong' or 'cached'")
     return read_consistency == "strong"
+
+
+def state_merger() -> StateMerger | None:
+    """Merges aggregate states by ClickHouse; None where the extra `sql` is not installed."""
+    from mergelake.query.embedded.engine import available
+    from mergelake.query.embedded.states import merge_states
+
+    return merge_states if available() else None
 
 
 @dataclass(slots=True)
@@ -46,6 +58,15 @@ class Environment:
     """A session, a master URL on which to start one when it is first needed, or None: heavy work runs here."""
     read_consistency: str = "strong"
     """Consistency of reads without a version: see `is_strong_read`."""
+    read_volatile: str = OFF
+    """Whether reads take volatile parts from nodes: see `volatile_mode`."""
+    volatile: VolatileReads = field(default_factory=lambda: VolatileReads(None, SystemClock()))
+    """Reads them."""
+
+    @property
+    def states(self) -> StateMerger | None:
+        """`state_merger()`."""
+        return state_merger()
 
     def spark_session(self) -> SparkSession:
         """The session; started now if only its master was given (or nothing: `local[*]`)."""
@@ -70,7 +91,7 @@ class Environment:
         if self.spark is not None and tasks:
             from mergelake.spark.merge import run_merges
 
-            return run_merges(self.spark_session(), handle.store.spec, tasks)
+            return run_merges(self.spark_session(), handle.store.spec, tasks, self.states)
 
         gives_up = abandon.is_set if abandon is not None else lambda: False
         manifests: list[PartManifest] = []
@@ -83,6 +104,12 @@ class Environment:
             manifests.append(self._merge(handle, task, gives_up, on_rows=report))
             rows_before += task.rows
         return manifests
+
+    def check_merges(self, schema: TableSchema) -> None:
+        """SUPPORT_IS_DISABLED if parts of such a table cannot be merged in this process."""
+        from mergelake.order.modes import working_mode
+
+        working_mode(schema, self.states)
 
     def run_mutations(
         self, handle: TableHandle, tasks: Sequence[MergeTask], gives_up: Callable[[], bool] = lambda: False
@@ -134,5 +161,12 @@ class Environment:
             on_rows(rows)
 
         return execute_merge(
-            handle.store, task, handle.ids, handle.clock, on_progress=heard, threads=self.threads, disk=disk
+            handle.store,
+            task,
+            handle.ids,
+            handle.clock,
+            on_progress=heard,
+            threads=self.threads,
+            disk=disk,
+            states=self.states,
         )

@@ -20,7 +20,9 @@ from mergelake.scan.predicate import all_types
 from mergelake.scan.read import read_items
 from mergelake.scan.request import ScanRequest
 from mergelake.scan.stats import ScanStats
+from mergelake.store.protocol import Store
 from mergelake.table.handle import Snapshot, TableHandle
+from mergelake.table.volatile_store import volatile_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,14 +42,17 @@ class Scan:
     counted: Callable[[], ScanPlan]
     """Returns the same plan, with the granules that each index leaves."""
     env: Environment
+    store: Store
+    """That of the table, with the volatile parts of the plan."""
     stats: ScanStats = field(default_factory=ScanStats)
     """Parts, granules, rows and bytes read so far, except by Spark."""
 
     @staticmethod
     def of(name: str, handle: TableHandle, snapshot: Snapshot, request: ScanRequest, env: Environment) -> Scan:
         """Plan `request`; raises the errors of `plan_scan`."""
-        planned = partial(plan_scan, handle.store, handle.directory, snapshot, request, env.caches)
-        return Scan(name, handle, planned(count_steps=False), planned, env)
+        store = volatile_store(handle.store, handle.directory, snapshot.merged, env.volatile)
+        planned = partial(plan_scan, store, handle.directory, snapshot, request, env.caches)
+        return Scan(name, handle, planned(count_steps=False), planned, env, store)
 
     @property
     def types(self) -> dict[str, DataType]:
@@ -105,7 +110,12 @@ class Scan:
         from mergelake.spark.scan import scan_frame
 
         return scan_frame(
-            session or self.env.spark_session(), self.handle.store.spec, self.handle.directory, self.plan, tasks=tasks
+            session or self.env.spark_session(),
+            self.handle.store.spec,
+            self.handle.directory,
+            self.plan,
+            tasks=tasks,
+            states=self.env.states,
         )
 
     def explain(self) -> str:
@@ -113,5 +123,13 @@ class Scan:
         return explain_text(self.counted(), self.name)
 
     def _storage_batches(self) -> Iterator[pa.RecordBatch]:
-        store, directory, env = self.handle.store, self.handle.directory, self.env
-        return read_items(store, directory, self.plan, caches=env.caches, threads=env.threads, stats=self.stats)
+        directory, env = self.handle.directory, self.env
+        return read_items(
+            self.store,
+            directory,
+            self.plan,
+            caches=env.caches,
+            threads=env.threads,
+            stats=self.stats,
+            states=env.states,
+        )

@@ -168,6 +168,7 @@ class Table:
             threads=self.env.threads,
             base_version=handle.base_version(),
             on_progress=on_progress,
+            states=self.env.states,
         )
         identity = InsertIdentity(dedup_token, by_part, rows.hexdigest() if hashed else "")
         return commit_parts(handle, manifests, identity)
@@ -187,7 +188,9 @@ class Table:
         from mergelake.table.insert import commit_parts
 
         handle = self.handle
-        manifests = write_frame(frame, handle.store.spec, handle.directory, handle.schema, handle.base_version())
+        manifests = write_frame(
+            frame, handle.store.spec, handle.directory, handle.schema, handle.base_version(), self.env.states
+        )
         return commit_parts(handle, manifests, InsertIdentity(dedup_token or ""))
 
     def scan(
@@ -205,6 +208,7 @@ class Table:
         read_consistency: str | None = None,
         max_staleness_ms: int = 0,
         skip_broken_parts: bool = False,
+        read_volatile: str | None = None,
     ) -> Scan:
         """Plan a read of one version. Rows are read when the `Scan` is asked for them.
 
@@ -239,6 +243,9 @@ class Table:
         skip_broken_parts
             Verify every part first, and leave out those with lost or damaged objects. Without it such a part is an
             error that names it.
+        read_volatile
+            Whether volatile parts are read from the nodes that have them: `off`, `peers`, or the directory of nodes'
+            disks (see `connect`). None: as the warehouse was opened.
 
         Raises
         ------
@@ -253,6 +260,7 @@ class Table:
         >>> list(table.scan(["s"], "k >= 2", ordered=True))
         [('b',), ('c',)]
         """
+        from mergelake.lake.reading import snapshot_to_read
         from mergelake.lake.scan import Scan
 
         if isinstance(columns, str):
@@ -266,7 +274,13 @@ class Table:
             None if columns is None else tuple(columns), where, prewhere, final=final, sample=sample, limit=limit,
             ordered=ordered, now_ms=self.handle.clock.now_ms(),
         )  # fmt: skip
-        snapshot = self.snapshot(version, timestamp, skip_broken_parts=skip_broken_parts)
+        snapshot = snapshot_to_read(
+            self.handle,
+            self.state(version, timestamp),
+            self.env,
+            skip_broken_parts=skip_broken_parts,
+            read_volatile=read_volatile,
+        )
         return Scan.of(self.name, self.handle, snapshot, request, self.env)
 
     def lazy(
@@ -281,11 +295,12 @@ class Table:
         Columns, limits and most conditions of its query are pushed down to the scan.
         """
         from mergelake.lake.polars_frame import lazy_frame
+        from mergelake.lake.reading import snapshot_to_read
         from mergelake.lake.scan import Scan
 
         if version is None and timestamp is None:
             self.handle.log.refresh()
-        snapshot = self.snapshot(version, timestamp)
+        snapshot = snapshot_to_read(self.handle, self.state(version, timestamp), self.env)
         now_ms = self.handle.clock.now_ms()
 
         def plan(columns: Sequence[str], where: str | None, limit: int | None) -> Scan:

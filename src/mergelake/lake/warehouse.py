@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -22,8 +23,11 @@ from mergelake.log.catalog import DEFAULT
 from mergelake.log.verify import LogReport, Progress
 from mergelake.peer.client import PeerClient
 from mergelake.store import Store, StoreSpec, open_store
+from mergelake.store.meter import Tally, metered
+from mergelake.store.prices import Prices, prices_of
 from mergelake.table.catalog import Catalog, Name
 from mergelake.table.handle import TableHandle
+from mergelake.table.volatile_reads import OFF, VolatileReads, volatile_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +65,8 @@ class Warehouse:
         spark: SparkSession | str | None = None,
         log: str | None = None,
         read_consistency: str = "strong",
+        prices: Prices | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        read_volatile: str = OFF,
     ) -> None:
         """Open a warehouse; nothing is read or written yet.
 
@@ -84,6 +90,10 @@ class Warehouse:
             As for `connect`; it may also be given as the storage option `log`.
         read_consistency
             As for `connect`.
+        prices
+            As for `connect`; the path of a file may also be given as the storage option `prices`.
+        read_volatile
+            As for `connect`.
         """
         is_strong_read(read_consistency)
         if threads is not None and threads < 1:
@@ -92,6 +102,8 @@ class Warehouse:
             raise error("TYPE_MISMATCH", f"A {type(spark).__name__} is no Spark session", "Give one, or a master's URL")
         if isinstance(location, str):
             store_options, log_option = split_options(storage_options)
+            prices_option = store_options.pop("prices", None)
+            prices = prices_option if prices is None else prices
             self.store: Store = open_store(location, store_options)
             if log_option is not None and log not in (None, log_option):
                 raise error(
@@ -100,11 +112,19 @@ class Warehouse:
             log = log_option if log is None else log
         else:
             self.store = location.open() if isinstance(location, StoreSpec) else location
+        self.prices = prices_of(prices)
+        """What the store bills, for what statements and tables cost."""
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
-        self.env = Environment(threads or min(os.cpu_count() or 1, 8), spark=spark, read_consistency=read_consistency)
         author_text = author_name() if author is None else author
         self.backends = Backends(log, PeerClient(clock=self.clock, ids=self.ids))
+        self.env = Environment(
+            threads or min(os.cpu_count() or 1, 8),
+            spark=spark,
+            read_consistency=read_consistency,
+            read_volatile=volatile_mode(read_volatile),
+            volatile=VolatileReads(self.backends.peers, self.clock),
+        )
         self.catalog = Catalog(self.store, clock=self.clock, ids=self.ids, author=author_text, backends=self.backends)
         self._handles: dict[str, TableHandle] = {}
         self._closed: set[str] = set()
@@ -117,6 +137,20 @@ class Warehouse:
     def url(self) -> str:
         """Its URL without secrets; for a directory, the absolute path."""
         return self.store.url
+
+    @contextmanager
+    def metered(self) -> Iterator[Tally]:
+        """Count the requests to the store, and their bytes, that are sent in the context, by this thread or for it.
+
+        >>> warehouse = Warehouse("memory://metered")
+        >>> table = warehouse.create_table("t", {"k": "UInt64"}, order_by="k")
+        >>> with warehouse.metered() as spent:
+        ...     _ = table.append({"k": [1]})
+        >>> spent.counters.put, f"{warehouse.prices.cost(spent.counters):.6f} {warehouse.prices.currency}"
+        (2, '0.000010 USD')
+        """
+        with metered(self.store) as tally:
+            yield tally
 
     @property
     def exists(self) -> bool:
@@ -268,7 +302,7 @@ class Warehouse:
             store, `gc` runs a round of garbage collection every hour.
         listen
             `HOST:PORT` (port 0: any free one) on which the node takes commits of other processes, and appends them
-            together with its own; see `docs/many-writers.md`.
+            together with its own (see `docs/many-writers.md`), and serves its volatile parts to readers.
         advertise
             The address that other processes connect to, if it is not `listen`.
         max_upload_bytes_per_s
@@ -326,12 +360,15 @@ class Warehouse:
             return deleted
 
         disk, disk_free = open_disk(local, name) if isinstance(local, str) else (local, lambda: None)
+        if disk is not None:
+            self.env.volatile.disks[name] = disk
         listening = None
         if listen:
             listening = Listening(listen, advertise or "", socket.gethostname(), clock=self.clock, ids=self.ids)
         node = Node(
             name, handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s, roles=tuple(roles), disk=disk,
             build=build, disk_free=disk_free, collect=collect, listening=listening, run_mutations=run_mutations,
+            check_merges=self.env.check_merges,
             upload_rate=Throttle(max_upload_bytes_per_s, self.clock) if max_upload_bytes_per_s else None,
             disk_bytes_max=max_disk_bytes,
         )  # fmt: skip

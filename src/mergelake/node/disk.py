@@ -13,7 +13,6 @@ becomes that of the published part.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -21,18 +20,14 @@ from dataclasses import replace
 from pathlib import Path
 from shutil import disk_usage
 
-import msgspec
-
 from mergelake.core.errors import CorruptDataError, MergelakeError, error
-from mergelake.core.json_load import fields, loads, value
 from mergelake.core.manifest import PartFile, PartManifest, with_keys
-from mergelake.core.manifest_json import ManifestJson, decode_manifest
-from mergelake.core.names import PartInfo
 from mergelake.format.hashes import file_hash
 from mergelake.log.state import VolatilePart
 from mergelake.merge.volatile import LocalPart
 from mergelake.store import open_store
 from mergelake.store.protocol import Buffer, Store
+from mergelake.table.volatile_record import decode_record, encode_record, record_key, records_of
 
 _SMALL = 16 << 20
 _CHUNK = 8 << 20
@@ -45,15 +40,15 @@ class LocalDisk:
         """`store` belongs to this node alone; `directory` is that of the table in the table's store."""
         self.store = store
         self.directory = directory
-        self._records = f"{directory}/volatile"
 
     def load(self) -> dict[str, LocalPart]:
         """The complete parts, by id of the volatile part. All other files are deleted."""
         sizes = {item.key: item.size for item in self.store.list(self.directory)}
         parts: dict[str, LocalPart] = {}
         kept: set[str] = set()
-        for key in [key for key in sizes if key.startswith(f"{self._records}/")]:
-            part = _decode(self.store.get(key))
+        for key in [key for key in sizes if key.startswith(f"{records_of(self.directory)}/")]:
+            record = decode_record(self.store.get(key))
+            part = LocalPart(*record) if record is not None else None
             if part is not None and all(sizes.get(name) == size for name, size in self._objects(part.manifest).items()):
                 parts[part.id] = part
                 kept |= {key, *self._objects(part.manifest)}
@@ -62,16 +57,13 @@ class LocalDisk:
 
     def add(self, part: VolatilePart, manifest: PartManifest) -> LocalPart:
         """Write the record of a volatile part, whose files, described by the manifest, are complete."""
-        content = {"id": part.id, "name": part.name, "manifest": ManifestJson.of(manifest)}
-        record = msgspec.json.encode(content).decode()
-        sealed = json.dumps({"record": record, "digest": file_hash(record.encode())})
-        self.store.put(f"{self._records}/{part.id}.json", sealed.encode())
+        self.store.put(record_key(self.directory, part.id), encode_record(part.id, part.info, manifest))
         return LocalPart(part.id, part.info, manifest)
 
     def drop(self, parts: Iterable[LocalPart]) -> None:
         """Delete bytes; the records first."""
         dropped = list(parts)
-        self.store.delete([f"{self._records}/{part.id}.json" for part in dropped])
+        self.store.delete([record_key(self.directory, part.id) for part in dropped])
         self.discard(part.manifest for part in dropped)
 
     def discard(self, manifests: Iterable[PartManifest]) -> None:
@@ -151,17 +143,6 @@ def _pieces(data: Buffer, go_on: Callable[[int], None]) -> Iterator[Buffer]:
         piece = data[at : at + _CHUNK]
         go_on(len(piece))
         yield piece
-
-
-def _decode(data: bytes) -> LocalPart | None:
-    try:
-        sealed = loads(data)
-        if file_hash(sealed["record"].encode()) != sealed["digest"]:
-            return None
-        raw = fields(sealed["record"].encode())
-        return LocalPart(value(raw["id"]), PartInfo.parse(value(raw["name"])), decode_manifest(raw["manifest"]))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
 
 
 def _objects(manifest: PartManifest) -> dict[str, tuple[int, list[PartFile]]]:

@@ -1,9 +1,10 @@
-"""A node that listens: it takes commits of other processes, and announces its address.
+"""A node that listens: it takes commits of other processes, serves its volatile parts, and announces its address.
 
 Its address and a random token are in its lease (`RenewLease`), in the log of each table to which others commit, which
-is the case if `OTHERS_MIN` of their entries or requests were seen within `OTHERS_S`. So a thousand quiet tables cost
-nothing, and a busy one two entries a minute: leases last `volatile_lease_seconds`, and are renewed when a third is
-left. In a table that has become quiet the lease expires.
+is the case if `OTHERS_MIN` of their entries or requests were seen within `OTHERS_S`, and of each table of which it has
+Live volatile parts on its disk (and may serve them: `volatile_peer_reads`). So a thousand quiet tables cost nothing,
+and a busy one two entries a minute: leases last `volatile_lease_seconds`, and are renewed when a third is left; where a
+node owns volatile parts they are renewed anyway. In a table that has become quiet the lease expires.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from mergelake.core.clock import Clock
 from mergelake.core.ids import IdSource
 from mergelake.log.leader import CommitService, ServedLog
 from mergelake.log.passing import SERVICE
+from mergelake.node.serving import VolatileService
 from mergelake.peer.address import address_of, parse_address
 from mergelake.peer.listener import Handler, Listener
+from mergelake.table.volatile_wire import SERVICE as VOLATILE_SERVICE
 
 OTHERS_MIN = 4
 OTHERS_S = 60.0
@@ -34,8 +37,11 @@ class Listening:
         named, named_port = parse_address(advertise) if advertise else (bind, 0)
         self.token = ids.new_id()
         self.service = CommitService()
+        self.volatile = VolatileService()
+        """Serves the bytes of volatile parts to readers."""
         self._listener = Listener(bind, port, self.token, clock=clock, ids=ids)
         self._listener.serve(SERVICE, self.service)
+        self._listener.serve(VOLATILE_SERVICE, self.volatile)
         self.address = address_of(host if named in ("0.0.0.0", "::") else named, named_port or self._listener.port)
         self.clock = clock
         self._listener.start()

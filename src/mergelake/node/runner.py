@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from mergelake.core.clock import Clock
 from mergelake.core.errors import MergelakeError
+from mergelake.core.schema import TableSchema
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.select import MergeSlots
 from mergelake.node.actions import Action, Build, Merge, Mutate, NodeView, TableView, Upload
@@ -69,6 +70,7 @@ class Node:
         collect: Callable[[], int] | None = None,
         listening: Listening | None = None,
         run_mutations: MutationRunner | None = None,
+        check_merges: Callable[[TableSchema], None] = lambda schema: None,
         upload_rate: Throttle | None = None,
         disk_bytes_max: int | None = None,
     ) -> None:
@@ -78,7 +80,9 @@ class Node:
         two ticks of an idle node. `disk` is for volatile parts, and belongs to this node alone; `build` builds their
         bytes, and `disk_free` returns its free bytes. `collect` runs a round of collection, and returns how many
         objects it deleted. `listening` takes commits of others, until the node has left. `run_mutations` rewrites parts
-        for mutations. `upload_rate` bounds the bytes a second of uploads, `disk_bytes_max` what it keeps on its disk.
+        for mutations. `check_merges` raises an error if parts of such a table cannot be merged in this process: they
+        are left to other nodes. `upload_rate` bounds the bytes a second of uploads, `disk_bytes_max` what it keeps on
+        its disk.
         """
         self.name = name
         self.status = NodeStatus()
@@ -87,6 +91,7 @@ class Node:
         self._tables = tables
         self._run_merge = run_merge
         self._run_mutations = run_mutations
+        self._check_merges = check_merges
         self._build = build
         self._clock = clock
         self._slots = slots or MergeSlots(total=2, lower_at_free=1, whole_partition_at_free=1)
@@ -307,6 +312,7 @@ class Node:
                 listening=self._listening,
                 run_mutations=self._run_mutations,
                 merges_on_disk={"merge", "upload"} <= set(self._roles),
+                check_merges=self._check_merges,
                 upload_rate=self._upload_rate,
             )
         return self._workers[handle.directory]

@@ -19,8 +19,17 @@ from dataclasses import replace
 
 import msgspec
 
-from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, error
+from mergelake.core.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    MergelakeError,
+    NotFoundError,
+    error,
+)
 from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema
+from mergelake.core.settings import TableSettings
 from mergelake.log.operations import (
     AddVolatile,
     AdoptVolatile,
@@ -92,11 +101,12 @@ class TableWorker:
         listening: Listening | None = None,
         run_mutations: MutationRunner | None = None,
         merges_on_disk: bool = False,
+        check_merges: Callable[[TableSchema], None] = lambda schema: None,
         upload_rate: Throttle | None = None,
     ) -> None:
         """`disk` and `build` are for volatile parts, and `merges_on_disk` says that the node begins some: its lease
-        tells the others. `abandon` tells long work whether to stop; `listening` takes
-        commits of others. `upload_rate` delays uploads.
+        tells the others. `abandon` tells long work whether to stop; `listening` takes commits of others. `check_merges`
+        raises an error if parts of such a table cannot be merged in this process. `upload_rate` delays uploads.
         """
         self.handle = handle
         self.name = handle.directory
@@ -109,6 +119,8 @@ class TableWorker:
         self._abandon = abandon
         self._disk = disk
         self._merges_on_disk = merges_on_disk and disk is not None
+        self._check_merges = check_merges
+        self._checked: tuple[int, bool] = (-1, True)
         self._upload_rate = upload_rate
         self._lock = threading.Lock()
         self._local: dict[str, LocalPart] = disk.load() if disk else {}
@@ -125,6 +137,8 @@ class TableWorker:
         self._listening = listening
         self._announced_s = float("-inf")
         self._traffic = Traffic(listening.service.add(handle.log), handle.clock) if listening else None
+        if listening is not None and disk is not None:
+            listening.volatile.add(handle.directory, self.served, disk.store)
         self.unreadable = False
         """Whether the last refresh of the table failed: then the next one waits for the end of the pause."""
 
@@ -134,6 +148,7 @@ class TableWorker:
         state = self.handle.log.state
         lease_s = lease_ms(state) / 1000
         self.status.last_error = self.handle.log.checkpoint_failure or self.status.last_error
+        merges = state.dropped or self._can_merge(state)
         with self._lock:
             # A lease has expired if it has not changed for its duration by our clock: two clocks are never compared.
             for node, lease in state.leases.items():
@@ -155,7 +170,23 @@ class TableWorker:
                 self._failures.waits,
                 self._listens() if self._may_announce(state, now_s) else None,
                 frozenset(self._mutating),
+                merges,
             )
+
+    def _can_merge(self, state: State) -> bool:
+        """Whether parts of the table can be merged in this process; if not, it is said once for each schema."""
+        version, merges = self._checked
+        if version != state.schema_version:
+            try:
+                self._check_merges(state.schema)
+            except MergelakeError as refused:
+                merges = False
+                self.status.last_error = str(refused)
+                _logger.warning("parts of %s are not merged here: %s", self.handle.directory, refused)
+            else:
+                merges = True
+            self._checked = state.schema_version, merges
+        return merges
 
     def _may_announce(self, state: State, now_s: float) -> bool:
         """Whether the lease has our address already, or was not set lately, so that two nodes of one name do not
@@ -166,10 +197,23 @@ class TableWorker:
         return announced or now_s - self._announced_s >= lease_ms(state) / 3000
 
     def _listens(self) -> tuple[str, str] | None:
-        """Address and token to announce, if other processes commit to the table."""
-        if self._listening is None or self._traffic is None or not self._traffic.busy:
+        """Address and token to announce, if other processes commit to the table or may read volatile parts here."""
+        if self._listening is None or self._traffic is None or not (self._traffic.busy or self._serves()):
             return None
         return self._listening.address, self._listening.token
+
+    def served(self) -> dict[str, LocalPart]:
+        """The parts on the disk that other processes may read."""
+        state = self.handle.log.state
+        if state.dropped or not TableSettings(state.schema.settings)["volatile_peer_reads"]:
+            return {}
+        return dict(self._local)
+
+    def _serves(self) -> bool:
+        """Whether some Live volatile part can be read here."""
+        served = self.served()
+        live = self.handle.log.state.volatile.values() if served else ()
+        return any(part.id in served for held in live for part in held)
 
     @property
     def waits(self) -> bool:
@@ -288,6 +332,7 @@ class TableWorker:
         self._forget(self._held())
         if self._listening is not None:
             self._listening.service.remove(self.handle.log)
+            self._listening.volatile.remove(self.handle.directory)
 
     def _own(self, state: State) -> tuple[str, ...]:
         """The node's volatile parts on which no other node has built."""
@@ -573,7 +618,7 @@ class TableWorker:
                 reading = [*merging, *self._building.values(), *self._uploading.values()]
             oldest = min(reading, default=state.version)
             version = oldest if state.keeps(oldest) else state.version
-            disk = self._merges_on_disk and not self._abandon()
+            disk = self._merges_on_disk and self._checked[1] and not self._abandon()
             return [*ops, RenewLease(self._node, version, now_ms + whole_ms, *listens, disk)]
 
         self.handle.log.commit(build)

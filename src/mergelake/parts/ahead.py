@@ -163,6 +163,16 @@ def _unopened(
     return [n for n in names if n in files and (held is None or not held.covers(FileRange(n, 0, files[n].size)))]
 
 
+def small_files_of(reader: PartReader, columns: Sequence[str]) -> list[str]:
+    """The files that reading `columns` of a part may request as a whole: headers, index, marks, dictionaries."""
+    files = reader.files
+    streams = [stream for each in streams_by_column(files, columns).values() for stream in each]
+    packed = reader.manifest.storage == "packed"
+    names = reader.front_files() if packed else [*HEADER_FILES, *_KEYS, *_mark_files(files, streams)]
+    names += [f"{stream}.bin" for stream in streams if stream.endswith(".dict")]
+    return [n for n in names if n in files and (not n.endswith(".dict.bin") or files[n].size <= DICTIONARY_BYTES)]
+
+
 def _mark_files(files: Iterable[str], streams: Sequence[str]) -> list[str]:
     """The mark files of some streams; the only one of a Compact part."""
     stems = {*streams, "data"} if streams else set()

@@ -14,7 +14,7 @@ from mergelake.core.manifest import PartFile
 from mergelake.format.hashes import file_hash
 from mergelake.parts.flight import begin
 from mergelake.parts.layout import locate, places
-from mergelake.store.cached import CachedStore, forget
+from mergelake.store.cached import cache_of, forget
 from mergelake.store.protocol import Buffer, Store
 
 _GAP_BYTES = 1 << 20
@@ -82,8 +82,9 @@ def begin_parts(store: Store, parts: Sequence[PartRanges]) -> Callable[[], list[
 
 def is_held(store: Store, directory: str, file: PartFile, start: int, end: int) -> bool:
     """Whether the cache directory of this machine probably has bytes `start` to `end` of a file."""
-    return isinstance(store, CachedStore) and all(
-        store.holds(*piece) for piece in _pieces(directory, file, FileRange(file.name, start, end))
+    cached = cache_of(store)
+    return cached is not None and all(
+        cached.holds(*piece) for piece in _pieces(directory, file, FileRange(file.name, start, end))
     )
 
 
@@ -154,9 +155,10 @@ def _begin(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> Callabl
 
 def _held(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> dict[str, list[Buffer]]:
     """By object, the bodies of requests that a cache directory can answer in full, read in this thread."""
-    if not isinstance(store, CachedStore):
+    cached = cache_of(store)
+    if cached is None:
         return {}
-    bodies_by_key = ((key, store.held(key, requests)) for key, requests in wanted.items())
+    bodies_by_key = ((key, cached.held(key, requests)) for key, requests in wanted.items())
     return {key: bodies for key, bodies in bodies_by_key if bodies is not None}
 
 

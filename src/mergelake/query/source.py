@@ -167,6 +167,8 @@ class Layers:
     """Whether reading the tables waits for a store."""
     view: View | None = None
     """Mutations that parts of the tables lack; the scan applies its own."""
+    notes: tuple[str, ...] = ()
+    """Lines for EXPLAIN."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,9 @@ from mergelake.parts.fetch import is_remote
 from mergelake.query.attach import attached
 from mergelake.query.attach.part_set import PARTS_AT_ONCE, PartSet, differs
 from mergelake.query.embedded import engine
+from mergelake.query.embedded.states import merge_states
 from mergelake.query.source import AsOf, Layers, ReadRequest, Shared
-from mergelake.scan.explain import applied_line, explain_text
+from mergelake.scan.explain import applied_line, explain_text, volatile_lines
 from mergelake.scan.plan import ScanItem, ScanPlan, partitions_that_fit, plan_scan
 from mergelake.scan.predicate import all_types
 from mergelake.scan.read import read_items
@@ -44,6 +45,9 @@ from mergelake.store.cached import CachedStore
 from mergelake.store.protocol import Store
 from mergelake.store.spec import StoreSpec
 from mergelake.table.handle import Snapshot
+from mergelake.table.volatile_choice import without_merged
+from mergelake.table.volatile_reads import VolatileReads
+from mergelake.table.volatile_store import volatile_store
 from mergelake.views.select import SourceText, View, view_of
 
 ROW_FILTER_NS = 20
@@ -56,6 +60,7 @@ FINAL_ROWS_MIN = 1_000_000
 """Rows from which the work of FINAL outweighs the additional rounds of requests that ClickHouse makes for it."""
 LITTLE_COLUMNS = 2
 """Maximum columns of a look-up in one part that is faster by a scan than by ClickHouse."""
+_ATTACHES = "ClickHouse attaches stored parts only"
 PUSHED_MAX = 4000
 """Maximum characters of a predicate for the scan: binding a longer one costs more than it can save."""
 
@@ -75,13 +80,17 @@ class TableSource:
         threads: int | None = None,
         spec: StoreSpec | None = None,
         history: Callable[[int | str | None, str | None], Snapshot] | None = None,
+        volatile: VolatileReads | None = None,
     ) -> None:
         """`spec` opens the store in another process; without it Spark tasks cannot read the table.
 
-        `history` returns the snapshot AS OF a version or a time.
+        `history` returns the snapshot AS OF a version or a time. `volatile` reads the volatile parts of the snapshot:
+        scans have them, ClickHouse itself attaches the stored parts.
         """
         self.name = name
         self.snapshot = snapshot
+        self._volatile = volatile
+        self._stored = without_merged(snapshot, [part.id for part in snapshot.merged], _ATTACHES)
         self._store, self._directory, self._spec = store, directory, spec
         self._now_ms, self._caches, self._threads = now_ms, caches, threads
         self._history = history
@@ -151,18 +160,18 @@ class TableSource:
             caches=self._caches,
             threads=self._threads,
             spec=self._spec,
+            volatile=self._volatile,
         )
 
     def plan(self, wanted: ReadRequest) -> TableScan:
         """Plan a scan: prune parts and marks."""
         request = self._request(wanted)
-        planned = partial(plan_scan, self._store, self._directory, self.snapshot, request, self._caches)
+        store = volatile_store(self._store, self._directory, self.snapshot.merged, self._volatile)
+        planned = partial(plan_scan, store, self._directory, self.snapshot, request, self._caches)
         plan = planned(count_steps=False)
         if not wanted.exact and not self._filters_rows(plan, wanted):
-            plan = replace(plan, request=replace(request, where=None, prewhere=None))
-        return TableScan(
-            self.name, self._store, self._directory, plan, planned, self._caches, self._threads, self._spec
-        )
+            plan = replace(plan, request=replace(request, where=None, prewhere=None), pruned_by=request)
+        return TableScan(self.name, store, self._directory, plan, planned, self._caches, self._threads, self._spec)
 
     def _request(self, wanted: ReadRequest) -> ScanRequest:
         return ScanRequest(
@@ -181,24 +190,26 @@ class TableSource:
             return "ClickHouse was started with a path by somebody else"
         parts = self._part_set(wanted)
         reason = self._never_attached(wanted, parts)
+        if self.snapshot.merged and not must:
+            reason = reason or f"{len(self.snapshot.merged)} of its parts are volatile, and read from their nodes"
         if wanted.final and not must and _is_far(self._store) and parts.rows < FINAL_ROWS_MIN:
             reason = reason or f"FINAL over fewer than {FINAL_ROWS_MIN} rows in a bucket takes fewer rounds by a scan"
         return reason or attached.SETS.why_not(parts, exact=must or _exact(wanted), count=count, must=must)
 
     def _pending(self, parts: PartSet) -> tuple[PendingMutation, ...]:
         """The mutations that some of the parts may lack."""
-        return tuple(m for m in self.snapshot.mutations if m.version > parts.data_versions[0])
+        return tuple(m for m in self._stored.mutations if m.version > parts.data_versions[0])
 
     def _view(self, parts: PartSet) -> View | None:
         """The view of the parts; None if they lack no mutation. Raises the errors of `view_of`."""
-        pending, snapshot, newest = self._pending(parts), self.snapshot, parts.data_versions[1]
+        pending, snapshot, newest = self._pending(parts), self._stored, parts.data_versions[1]
         if not pending:
             return None
         key = "view", snapshot.schema.version, newest, *((m.version, m.id) for m in pending)
         return snapshot.partitions.remembered(key, lambda: view_of(pending, snapshot.schema, newest))
 
     def _never_attached(self, wanted: ReadRequest, parts: PartSet) -> str:
-        snapshot = self.snapshot
+        snapshot = self._stored
         mode = mode_of(snapshot.schema) if wanted.final else None
         if mode is not None and mode.by_columns:
             return f"FINAL of a {mode.engine} in ClickHouse removes rows whose sums that a query reads are all 0"
@@ -226,7 +237,11 @@ class TableSource:
         parts = self._part_set(wanted)
         if self._spec is None or parts.rows < attached.ROWS_MIN or wanted.sample:
             return None
-        if self._never_attached(wanted, parts) or (parts.worth_attaching is not parts and not wanted.final):
+        if (
+            self.snapshot.merged
+            or self._never_attached(wanted, parts)
+            or (parts.worth_attaching is not parts and not wanted.final)
+        ):
             return None
         return Shared(self._spec, parts, self._view(parts))
 
@@ -236,7 +251,8 @@ class TableSource:
         parts = self._part_set(wanted)
         with attached.SETS.using(parts, exact=must or _exact(wanted)) as reading:
             rest = None if reading.rest is None else self._scan_of(reading.rest, wanted)
-            yield Layers(reading.tables, rest, reading.served, self._view(parts))
+            notes = tuple(volatile_lines(self._stored.volatile))
+            yield Layers(reading.tables, rest, reading.served, self._view(parts), notes)
 
     def _part_set(self, wanted: ReadRequest) -> PartSet:
         """The parts to attach for a statement: all, or if these are many, those of the partitions that it reads."""
@@ -246,7 +262,7 @@ class TableSource:
         return part_set
 
     def _chosen(self, wanted: ReadRequest) -> PartSet:
-        snapshot, partitions = self.snapshot, self.snapshot.partitions
+        snapshot, partitions = self._stored, self._stored.partitions
         if partitions.totals.parts > PARTS_AT_ONCE:
             fit = partitions_that_fit(snapshot, self._request(wanted))
             if len(fit) < len(partitions):
@@ -264,7 +280,7 @@ class TableSource:
         for part in parts.parts:
             by_partition.setdefault(part.info.partition_id, []).append(part)
         source = copy(self)
-        source.snapshot = replace(self.snapshot, partitions=Partitions.of(by_partition))
+        source.snapshot = replace(self._stored, partitions=Partitions.of(by_partition))
         return source.plan(wanted)
 
     def _filters_rows(self, plan: ScanPlan, wanted: ReadRequest) -> bool:
@@ -383,7 +399,15 @@ class TableScan:
     def read(self) -> Iterator[pa.RecordBatch]:
         """The rows, read by a few threads. Raises QUERY_WAS_CANCELLED if the statement is cancelled."""
         threads = 1 if self.rows < _ROWS_FOR_THREADS else self.threads
-        return read_items(self.store, self.directory, self.scan, caches=self.caches, threads=threads, cancel=current())
+        return read_items(
+            self.store,
+            self.directory,
+            self.scan,
+            caches=self.caches,
+            threads=threads,
+            cancel=current(),
+            states=merge_states,
+        )
 
     def explain(self) -> list[str]:
         """Lines like those of ClickHouse's EXPLAIN indexes = 1."""
@@ -409,7 +433,7 @@ class ItemReader:
     def __call__(self, items: Sequence[ScanItem]) -> Iterator[pa.RecordBatch]:
         """The rows of `items`."""
         plan = self.scan.with_items(items)
-        return read_items(self.spec.open(), self.directory, plan, threads=1)
+        return read_items(self.spec.open(), self.directory, plan, threads=1, states=merge_states)
 
 
 def _is_far(store: Store) -> bool:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mergelake.scan.plan import IndexStep, ScanPlan
 from mergelake.scan.steps import plan_steps
+from mergelake.table.volatile_choice import VolatileRead
+
+_VOLATILE_MAX = 20
 
 
 def applied_line(versions: Iterable[int]) -> str:
     """A line that names the mutations which are applied on reading."""
     return f"Mutations applied on reading: {', '.join(map(str, versions))}"
+
+
+def volatile_lines(reads: Sequence[VolatileRead]) -> list[str]:
+    """Lines that say which volatile parts are read, and why others are not; the first `_VOLATILE_MAX` of them."""
+    left = len(reads) - _VOLATILE_MAX
+    return [*map(str, reads[:_VOLATILE_MAX]), *([f"and {left} more volatile parts"] if left > 0 else [])]
 
 
 def explain_text(plan: ScanPlan, table: str = "table") -> str:
@@ -22,6 +31,7 @@ def explain_text(plan: ScanPlan, table: str = "table") -> str:
     lines = [f"Output: {columns}", f"ReadFromMergeTree ({table})", "   Read type: Default"]
     if plan.request.final:
         lines.append("   FINAL: 1")
+    lines += [f"   {line}" for line in volatile_lines(plan.volatile)]
     if plan.items or plan.steps:  # ClickHouse shows no numbers where the condition is false for every row
         # ClickHouse prints the numbers of the last step; the combination of skip indexes does not count parts again.
         parts = plan.steps[-1].parts if plan.steps else len(plan.items)

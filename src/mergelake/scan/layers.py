@@ -23,7 +23,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -49,6 +49,7 @@ from mergelake.scan.prewhere import FilterStep, filter_steps
 from mergelake.scan.prune import MarkRange
 from mergelake.scan.run import ReadRun
 from mergelake.scan.source import Arrays, PartSource, evaluate, joined
+from mergelake.store.meter import Pool
 
 LAYER_ROWS = 1 << 20
 """Approximate number of rows in a layer."""
@@ -96,11 +97,11 @@ class _Layers:
         self._limit = plan.request.limit if plan.request.ordered else None
         steps = [name for step in (*self._early, *self._late) for name in step.columns]
         self._first = tuple(dict.fromkeys([*self._key_columns, *self._judged, *steps]))
-        self._names = tuple(dict.fromkeys([*self._first, *plan.columns]))
+        self.names = tuple(dict.fromkeys([*self._first, *plan.columns]))
         self._combiner: Combiner | None = None
         if mode is not None and mode.combination is not None:
-            self._combiner = Combiner(schema, plan.columns, self._late)
-            self._names = self._first = tuple(dict.fromkeys([*self._key_columns, *self._combiner.names]))
+            self._combiner = Combiner(schema, plan.columns, self._late, run.states)
+            self.names = self._first = tuple(dict.fromkeys([*self._key_columns, *self._combiner.names]))
 
     @property
     def _row_bytes(self) -> int:
@@ -129,7 +130,7 @@ class _Layers:
     def _open(self, items: Sequence[ScanItem], *, key: bool = False) -> None:
         """Load what has to be known of some parts before their data is read; with `key`, their primary indexes."""
         sources = [self.source(item) for item in items]
-        named = dict.fromkeys(name for source in sources for name in source.stored_columns(self._names))
+        named = dict.fromkeys(name for source in sources for name in source.stored_columns(self.names))
         open_parts([source.reader for source in sources], list(named), key=self._primary.types if key else None)
 
     # --- layers
@@ -219,7 +220,7 @@ class _Layers:
         every = [RowSelection(self.source(item), item.ranges, self._shared.stats) for item in layer.items]
         self._shared.stats.add(parts=len(every))
         if self._shared.is_far:
-            fetch_ahead(every, self._names if self._at_once(every) else self._first)
+            fetch_ahead(every, self.names if self._at_once(every) else self._first)
         with self._slots.computing():
             batches = [] if self._ended else self._read(layer, every)
         for rows in every:
@@ -230,7 +231,7 @@ class _Layers:
         """Whether to fetch all columns together: most rows will stay, or another round trip would take longer."""
         if self._limit is None and not self._early and not self._late:
             return True
-        return sum(part.end - part.start for rows in every for part in rows.needs(self._names)) <= TOGETHER_BYTES
+        return sum(part.end - part.start for rows in every for part in rows.needs(self.names)) <= TOGETHER_BYTES
 
     def _read(self, layer: Layer, every: Sequence[RowSelection]) -> list[pa.RecordBatch]:
         alive: list[RowSelection] = []
@@ -257,9 +258,9 @@ class _Layers:
     def _combined(self, alive: Sequence[RowSelection], combiner: Combiner) -> list[pa.RecordBatch]:
         """The rows that an engine makes of several, filtered, in the order of the sorting key."""
         if self._shared.is_far:
-            fetch_ahead(alive, self._names)
-        read = [rows.fetch(self._names) for rows in alive]
-        columns = {name: joined([arrays[name] for arrays in read]) for name in self._names}
+            fetch_ahead(alive, self.names)
+        read = [rows.fetch(self.names) for rows in alive]
+        columns = {name: joined([arrays[name] for arrays in read]) for name in self.names}
         keys, types = self._joined_keys(alive)
         order = sort_order(keys, types, self._descending)
         if order is not None:
@@ -344,6 +345,11 @@ class _Layers:
         return np.split(out, np.cumsum(counts)[:-1])
 
 
+def columns_of_layers(run: ReadRun) -> tuple[str, ...]:
+    """The columns that `read_layers` reads, those of keys and of the engine's rule included."""
+    return tuple(dict.fromkeys([*_Layers(run).names, *run.plan.columns]))
+
+
 def read_layers(run: ReadRun) -> Iterator[pa.RecordBatch]:
     """The rows of the plan's items, with FINAL or ordered or both, in storage form."""
     reader = _Layers(run)
@@ -357,7 +363,7 @@ def read_layers(run: ReadRun) -> Iterator[pa.RecordBatch]:
     layers_max = 1 if limited else limits.requests
     ahead: deque[tuple[Future[list[pa.RecordBatch]], int]] = deque()
     following = next(layers, None)
-    with ThreadPoolExecutor(limits.requests, "mergelake-layers") as pool:
+    with Pool(limits.requests, "mergelake-layers") as pool:
 
         def begin() -> None:
             nonlocal following

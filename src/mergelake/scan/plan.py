@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -53,8 +52,12 @@ from mergelake.scan.prune import (
 from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
 from mergelake.scan.skip import COMBINED, PartSkips, SkipPlan, skip_in_part, skip_plan
 from mergelake.scan.source import of_part, open_part
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 from mergelake.table.handle import Snapshot
+from mergelake.table.volatile_choice import MergedPart, VolatileRead, without_merged
+from mergelake.table.volatile_reads import OwnerGone
+from mergelake.table.volatile_store import volatile_store
 from mergelake.views.bound import bind_steps
 
 _MANY_PARTS = 64
@@ -70,6 +73,8 @@ class ScanItem:
     ranges: tuple[MarkRange, ...]
     lacks: tuple[PendingMutation, ...] = ()
     """The mutations that are applied to the rows on reading."""
+    merged: MergedPart | None = None
+    """Of a volatile part: where its bytes are, and which parts are read if they cannot be had."""
 
     @property
     def marks(self) -> int:
@@ -114,6 +119,10 @@ class ScanPlan:
     steps: tuple[IndexStep, ...] = ()
     column_bytes: Mapping[str, int] = field(default_factory=dict)
     """Estimated bytes by column: decide which condition is evaluated first."""
+    volatile: tuple[VolatileRead, ...] = ()
+    """What is read of Live volatile parts, and why."""
+    pruned_by: ScanRequest | None = None
+    """The request by which parts and marks were chosen, if it has more conditions than `request`."""
 
     @property
     def marks(self) -> int:
@@ -146,11 +155,30 @@ def plan_scan(
 ) -> ScanPlan:
     """Decide what a scan of `snapshot` reads. Fetches primary indexes that are needed and not in `caches`.
 
+    A volatile part of the snapshot whose index its node does not send is replaced by its sources.
+
     `count_steps=False` leaves out `ScanPlan.steps` (for EXPLAIN); the items are the same, but parts of partitions that
     cannot match are not looked at.
 
     Raises NO_SUCH_COLUMN_IN_TABLE, ILLEGAL_FINAL, SAMPLING_NOT_SUPPORTED, and the errors of binding the conditions.
     """
+    store = volatile_store(store, directory, snapshot.merged)
+    while True:
+        try:
+            return _plan(store, directory, snapshot, request, caches, count_steps=count_steps)
+        except OwnerGone as gone:
+            snapshot = without_merged(snapshot, (gone.id,), gone.why)
+
+
+def _plan(
+    store: Store,
+    directory: str,
+    snapshot: Snapshot,
+    request: ScanRequest,
+    caches: PartCache | None,
+    *,
+    count_steps: bool,
+) -> ScanPlan:
     schema = snapshot.schema
     columns = requested_columns(request, schema)
     if request.final:
@@ -179,7 +207,7 @@ def plan_scan(
         largest = max((item.manifest for item in items), key=lambda manifest: manifest.rows)
         sizes = column_bytes(open_part(store, directory, largest, schema, caches), schema)
     counted = tuple(steps) if count_steps else ()
-    return ScanPlan(snapshot.version, schema, columns, request, items, counted, sizes)
+    return ScanPlan(snapshot.version, schema, columns, request, items, counted, sizes, snapshot.volatile)
 
 
 def partitions_that_fit(snapshot: Snapshot, request: ScanRequest) -> Sequence[str]:
@@ -364,7 +392,7 @@ class _IndexSearch:
         if len(opened) < 3 or readers:
             indexes = [load(i) for i in wanted.tolist()]
         else:
-            with ThreadPoolExecutor(min(len(wanted), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
+            with Pool(min(len(wanted), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
                 indexes = list(pool.map(load, wanted.tolist()))
         if len(wanted) < _MANY_PARTS:
             part_ranges = []
@@ -403,7 +431,7 @@ class _IndexSearch:
             part_skips = [skips_of(item) for item in items]
         else:
             threads = Limits.of(self.store).requests if is_remote(self.store) else 4 * (os.cpu_count() or 1)
-            with ThreadPoolExecutor(min(len(items), threads), "mergelake-plan") as pool:
+            with Pool(min(len(items), threads), "mergelake-plan") as pool:
                 part_skips = list(pool.map(skips_of, items))
         if steps is not None:
             self._count_skips(items, plan, part_skips, steps)
@@ -430,7 +458,8 @@ class _IndexSearch:
     def _item(self, part: ActivePart) -> ScanItem:
         """The whole of a part."""
         manifest = part.manifest
-        return ScanItem(part.info, manifest, ((0, manifest.marks),), self.snapshot.lacking(part.info))
+        merged = part if isinstance(part, MergedPart) else None
+        return ScanItem(part.info, manifest, ((0, manifest.marks),), self.snapshot.lacking(part.info), merged)
 
     def _open(self, manifest: PartManifest) -> PartReader:
         return open_part(self.store, self.directory, manifest, self.snapshot.schema, self.caches)

@@ -18,6 +18,7 @@ from mergelake.core.settings import truth
 from mergelake.core.text import unescape
 from mergelake.scan.request import ScanRequest
 from mergelake.table.handle import epoch_ms
+from mergelake.table.volatile_reads import OFF, volatile_mode
 
 STORE = "store."
 """What the names of options of the object store begin with."""
@@ -54,6 +55,11 @@ READ_OPTIONS = (
     ),
     Option("where", "A ClickHouse expression: only rows for which it is true are read; parts and granules are pruned"),
     Option("final", "`true`: rows as if all parts were merged, as by FINAL (default: `false`)"),
+    Option(
+        "readVolatile",
+        "`peers`, or a directory of the disks of nodes: as the setting `read_volatile` of SQL, "
+        "[volatile parts are read](merging.md#reads-see-volatile-parts) (default: `off`)",
+    ),
     Option(
         "pushdown",
         "`true`: Spark's filters are pushed down, [for frames that are used once](design/0006-spark-filters.md) "
@@ -98,6 +104,7 @@ class ReadOptions:
     """A version or a tag."""
     timestamp_ms: int | None = None
     pushdown: bool = False
+    read_volatile: str = OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,7 @@ def read_options(written: Mapping[str, str]) -> ReadOptions:
         _version(options),
         _moment(options),
         truth(options["pushdown"], "The option pushdown") if "pushdown" in options else False,
+        volatile_mode(options.get("readVolatile", OFF)),
     )
 
 

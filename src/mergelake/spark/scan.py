@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mergelake.core.types import DataType
+from mergelake.order.states import StateMerger
 from mergelake.scan.pieces import cut_pieces
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types
@@ -30,9 +31,18 @@ BATCH_ROWS = 65_536
 
 
 def scan_frame(
-    spark: SparkSession, store: StoreSpec, directory: str, plan: ScanPlan, *, tasks: int | None = None
+    spark: SparkSession,
+    store: StoreSpec,
+    directory: str,
+    plan: ScanPlan,
+    *,
+    tasks: int | None = None,
+    states: StateMerger | None = None,
 ) -> DataFrame:
-    """The rows of `plan` as a DataFrame, read by at most about `tasks` tasks (default: two for each core)."""
+    """The rows of `plan` as a DataFrame, read by at most about `tasks` tasks (default: two for each core).
+
+    `states` merges aggregate states, for FINAL; it is pickled by its name.
+    """
     schema = spark_schema(plan_types(plan))
     work = sealed(split_plan(plan, tasks or 2 * tasks_at_once(spark)))
     if not work:
@@ -41,7 +51,7 @@ def scan_frame(
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield from read_for_spark(store, directory, pickle.loads(work[index]))
+                yield from read_for_spark(store, directory, pickle.loads(work[index]), states=states)
 
     frame = spark.range(0, len(work), 1, len(work)).mapInArrow(shipped(read), schema)
     limit = plan.request.limit  # each task reads so many at most, all of them perhaps more
@@ -49,14 +59,18 @@ def scan_frame(
 
 
 def read_for_spark(
-    store: StoreSpec, directory: str, plan: ScanPlan, shown: pa.Schema | None = None
+    store: StoreSpec,
+    directory: str,
+    plan: ScanPlan,
+    shown: pa.Schema | None = None,
+    states: StateMerger | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of `plan` in Spark's Arrow types, in batches of `BATCH_ROWS`. One thread: a task has one core.
 
     `shown`: the schema of the batches, if it differs from that of the table (`types.shown_as`).
     """
     types = plan_types(plan)
-    for block in read_items(store.open(), directory, plan, threads=1):
+    for block in read_items(store.open(), directory, plan, threads=1, states=states):
         for start in range(0, block.num_rows, BATCH_ROWS):
             yield to_spark(block.slice(start, BATCH_ROWS), types, shown)
 
@@ -70,7 +84,8 @@ def plan_types(plan: ScanPlan) -> dict[str, DataType]:
 def split_plan(plan: ScanPlan, pieces: int) -> list[ScanPlan]:
     """Split the plan into about `pieces` plans of equally many granules.
 
-    A plan with FINAL is not split, because rows of one key may be in any of its items.
+    A plan with FINAL is not split, because rows of one key may be in any of its items. A volatile part is read by one
+    task, which reads all of its sources if the node is gone.
     """
     if plan.request.final:
         return [plan] if plan.items else []
@@ -79,7 +94,7 @@ def split_plan(plan: ScanPlan, pieces: int) -> list[ScanPlan]:
     items: list[ScanItem] = []
     marks = 0
     for item in plan.items:
-        for piece in cut_pieces(item, share):
+        for piece in cut_pieces(item, share if item.merged is None else item.marks):
             cut = replace(item, ranges=piece.ranges)
             if items and marks + cut.marks > share:
                 out.append(plan.with_items(items))

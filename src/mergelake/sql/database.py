@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mergelake.core.cancel import CancelToken, check, running
@@ -16,6 +15,7 @@ from mergelake.core.errors import MergelakeError, error, there_are
 from mergelake.core.progress import OnProgress
 from mergelake.core.text import back_quote, quote_string
 from mergelake.lake.environment import Environment, is_strong_read
+from mergelake.lake.reading import snapshot_to_read
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
 from mergelake.parts.fetch import is_remote
@@ -26,17 +26,20 @@ from mergelake.query.select import run_select
 from mergelake.query.source import Resolve, Source
 from mergelake.query.statement.access import check_fixed
 from mergelake.query.statement.select_parser import parse_select
-from mergelake.query.statement.settings import for_clickhouse, honoured
+from mergelake.query.statement.settings import for_clickhouse, honoured, plain_value
 from mergelake.query.statement.settings_semantics import writes_file
 from mergelake.sql.lower import execute
 from mergelake.sql.open_tables import OpenTables
 from mergelake.sql.optimistic import read_beside
 from mergelake.sql.parser import parse_statement
+from mergelake.sql.query_log import QueryLog
 from mergelake.sql.result import Result
 from mergelake.sql.script import split_statements
-from mergelake.sql.settings import OWN_SETTINGS, judged, merged, plain, staleness_ms
+from mergelake.sql.settings import OWN_SETTINGS, judged, log_length, merged, plain, staleness_ms
 from mergelake.sql.statements import Name
+from mergelake.store.prices import Prices
 from mergelake.table.catalog import RESERVED
+from mergelake.table.handle import Snapshot, epoch_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +73,8 @@ class Database:
         self._cache = StatementCache()
         self.on_progress: OnProgress | None = None
         """Called with a `Progress` now and again while a SELECT, an INSERT or an OPTIMIZE runs, from any thread."""
+        self.query_log = QueryLog(warehouse.clock, warehouse.ids)
+        """The last statements, for `system.query_log`."""
         self._under_way: set[CancelToken] = set()
 
     @property
@@ -171,7 +176,22 @@ class Database:
             for _ in result.chunks() if result.has_format else result.batches():
                 pass  # each statement runs to its end
             check()
-            result = execute(self, parse_statement(text, start, end), text, format)
+            result = self._logged(text, start, end, format)
+        return result
+
+    def _logged(self, text: str, start: int, end: int, format: str) -> Result:
+        """Run one statement; what it does is counted, and told by `query_log`."""
+        with self.warehouse.metered() as tally:
+            query = self.query_log.begin(text[start:end], self.current_database, tally, log_length(self.settings))
+            try:
+                statement = parse_statement(text, start, end)
+                self.query_log.parsed(query, statement, lambda end: text[start:end])
+                result = execute(self, statement, text, format)
+            except BaseException as failure:
+                self.query_log.failed(query, failure)
+                raise
+        result.metered_by(tally, self.warehouse.prices)
+        self.query_log.returned(query, result)
         return result
 
     def cancel(self) -> None:
@@ -325,7 +345,13 @@ class Database:
         handle = table.handle
         threads = self.settings.get("max_threads", "").strip("'")
         skips = self.settings.get("skip_broken_parts", "0").strip("'").lower() in ("1", "true")
-        snapshot = partial(table.snapshot, skip_broken_parts=skips)
+        read_volatile = self.settings.get("read_volatile")
+        mode = None if read_volatile is None else plain_value(read_volatile)
+
+        def snapshot(version: int | str | None = None, timestamp: str | None = None) -> Snapshot:
+            state = handle.state_at(version, None if timestamp is None else epoch_ms(timestamp))
+            return snapshot_to_read(handle, state, table.env, read_volatile=mode, skip_broken_parts=skips)
+
         return TableSource(
             table.name,
             handle.store,
@@ -336,6 +362,7 @@ class Database:
             threads=int(threads) if threads.isdigit() and int(threads) else table.env.threads,
             spec=handle.store.spec,
             history=snapshot,
+            volatile=table.env.volatile,
         )
 
     def engine_settings(self) -> dict[str, str]:
@@ -405,7 +432,9 @@ def connect(
     settings: Mapping[str, object] | None = None,
     log: str | None = None,
     read_consistency: str = "strong",
+    read_volatile: str = "off",
     allow_external_access: bool = False,
+    prices: Prices | Mapping[str, Any] | str | os.PathLike[str] | None = None,
 ) -> Database:
     """Open the warehouse at `url`. One that does not exist yet is created by the first statement that writes.
 
@@ -430,10 +459,19 @@ def connect(
         SELECT asks for the names of tables and for each table at once). `cached`: a read sees the commits that this
         process knows, at least its own, and sends no request. `SET read_consistency` and
         `Table.scan(read_consistency=…)` override it.
+    read_volatile
+        Whether reads take volatile parts, merged on the disks of nodes and not uploaded yet, in place of the stored
+        parts beneath: `off`; `peers`, from nodes that listen and those of this process; or the absolute path of a
+        directory that nodes of this machine have as `--local`. Where a node does not answer, the stored parts are
+        read. `SET read_volatile` and `Table.scan(read_volatile=…)` override it.
     allow_external_access
         Whether statements may read files and the network with the rights of this process: `file`, `url`, `s3`,
         `remote`, `FROM 'data.csv'`, INTO OUTFILE, …. Without it they are ACCESS_DENIED. Use it only where every
         statement is trusted.
+    prices
+        What the store bills, for the costs that `Result.stats` and `system.query_log` tell: `Prices`, a dict of its
+        fields, or the path of a TOML file with them. None: the file that `MERGELAKE_PRICES` names, or else list prices
+        of S3.
 
     Raises
     ------
@@ -449,7 +487,15 @@ def connect(
     """
     if not isinstance(url, str | os.PathLike):
         raise error("TYPE_MISMATCH", f"A {type(url).__name__} is no place of a warehouse", "Give a directory or a URL")
-    warehouse = Warehouse(os.fspath(url), storage_options, spark=spark, log=log, read_consistency=read_consistency)
+    warehouse = Warehouse(
+        os.fspath(url),
+        storage_options,
+        spark=spark,
+        log=log,
+        read_consistency=read_consistency,
+        read_volatile=read_volatile,
+        prices=prices,
+    )
     return Database(warehouse, settings=settings, allow_external_access=allow_external_access)
 
 

@@ -25,6 +25,7 @@ from mergelake.query.statement.settings import (
 )
 from mergelake.sql import statements as s
 from mergelake.sql.clickhouse_reader import conversion_of, is_reading_setting
+from mergelake.table.volatile_reads import volatile_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,21 @@ OWN_SETTINGS: Mapping[str, OwnSetting] = {
         "Milliseconds during which a `strong` SELECT uses what this session last learned of a table instead of asking "
         "the store again",
     ),
+    "query_log_length": OwnSetting(
+        "1000",
+        "How many of its last statements a connection keeps in memory for `system.query_log`, without those that run "
+        "under `log_queries = 0`",
+    ),
     "read_consistency": OwnSetting(
         "'strong'",
         "`'strong'`: a SELECT sees every commit acknowledged before it began; `'cached'`: it sees those that this "
         "process knows, and sends no request to learn of others",
+    ),
+    "read_volatile": OwnSetting(
+        "'off'",
+        "`'peers'`: volatile parts are read from the nodes that have them, where these answer, in place of the stored "
+        "parts beneath ([docs](merging.md#reads-see-volatile-parts)); the absolute path of a directory: from the disks "
+        "of nodes there (`--local`); `'off'`: stored parts are read",
     ),
     "skip_broken_parts": OwnSetting(
         "0", "1: parts with lost or damaged objects are left out of a SELECT; 0: such a part is an error"
@@ -100,17 +112,32 @@ def _check_own(settings: Mapping[str, str]) -> None:
         raise error("CANNOT_PARSE_BOOL", f"skip_broken_parts cannot be {settings['skip_broken_parts']}", "It is 0 or 1")
     conversion_of(settings)
     staleness_ms(settings)
+    log_length(settings)
     if "read_consistency" in settings:
         is_strong_read(plain_value(settings["read_consistency"]))
+    if "read_volatile" in settings and settings["read_volatile"].upper() != "DEFAULT":
+        volatile_mode(plain_value(settings["read_volatile"]))
 
 
 def staleness_ms(settings: Mapping[str, str]) -> int:
     """Milliseconds for which a `strong` SELECT uses what its session knows before it looks for new versions."""
-    text = plain_value(settings.get("max_staleness_ms", "0"))
+    return _whole_number(settings, "max_staleness_ms")
+
+
+def log_length(settings: Mapping[str, str]) -> int:
+    """How many statements a connection keeps for `system.query_log`."""
+    length = _whole_number(settings, "query_log_length")
+    return 0 if plain_value(settings.get("log_queries", "1")) in ("0", "false") else length
+
+
+def _whole_number(settings: Mapping[str, str], name: str) -> int:
+    """The value of an own setting that is a number."""
+    default = plain_value(OWN_SETTINGS[name].default)
+    text = plain_value(settings.get(name, default))
     if text.upper() == "DEFAULT":
-        return 0
+        return int(default)
     if not (text.isascii() and text.isdecimal()):
-        raise error("CANNOT_PARSE_NUMBER", f"max_staleness_ms cannot be {text}", "It is a whole number, 0 or more")
+        raise error("CANNOT_PARSE_NUMBER", f"{name} cannot be {text}", "It is a whole number, 0 or more")
     return int(text)
 
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from mergelake.store.cache_dir import CacheDir, Piece
 from mergelake.store.intervals import Intervals
+from mergelake.store.meter import count_cached
 from mergelake.store.protocol import Buffer, Counters, ObjectMeta, PutOutcome, Store
 from mergelake.store.ranges import Fetch, coalesce, scatter
 from mergelake.store.spec import StoreSpec
@@ -35,6 +36,12 @@ def is_part_object(key: str) -> bool:
     return _PART_OBJECT.fullmatch(key) is not None
 
 
+def cache_of(store: Store) -> CachedStore | None:
+    """The store with a cache directory that this one is, or to which it adds objects (`stored`); None for others."""
+    below = getattr(store, "stored", store)
+    return below if isinstance(below, CachedStore) else None
+
+
 def beneath(store: Store) -> Store:
     """The store without its cache: a search for damage must read the bytes in the bucket."""
     return store.inner if isinstance(store, CachedStore) else store
@@ -42,8 +49,8 @@ def beneath(store: Store) -> Store:
 
 def forget(store: Store, key: str) -> None:
     """Remove an object from the cache, if it has one: its cached bytes may be damaged."""
-    if isinstance(store, CachedStore):
-        store.forget(key)
+    if (cached := cache_of(store)) is not None:
+        cached.forget(key)
 
 
 class CachedStore:
@@ -146,6 +153,7 @@ class CachedStore:
             with self._lock:
                 self._cached += len(sizes)
                 self._bytes_cached += sum(sizes)
+            count_cached(self.url, len(sizes), sum(sizes))
 
     def _fetch(self, key: str, holes: Sequence[tuple[int, int]]) -> Sequence[Piece]:
         """The bytes of these intervals, from the bucket or from other threads that fetch them already."""

@@ -27,6 +27,7 @@ from mergelake.log.state import ActivePart, PendingMutation, State
 from mergelake.log.tags import read_tag
 from mergelake.log.volatile import lacking
 from mergelake.store.protocol import Store
+from mergelake.table.volatile_choice import MergedPart, VolatileRead
 
 T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -46,6 +47,10 @@ class Snapshot:
     """Every schema by version: a part is read by the one that it was written with."""
     mutations: tuple[PendingMutation, ...] = ()
     """Mutations that parts may lack, in order: reading a part applies those that it lacks (`lacking`)."""
+    merged: tuple[MergedPart, ...] = ()
+    """Volatile parts among the parts, in place of active ones: their objects are in no store (`volatile_store`)."""
+    volatile: tuple[VolatileRead, ...] = ()
+    """What is read of Live volatile parts, and why; empty if nobody asked."""
 
     @staticmethod
     def of(state: State) -> Snapshot:

@@ -15,7 +15,7 @@ from mergelake.lake import Warehouse
 from mergelake.lake.overview import NodeWork, observe, overview
 from mergelake.log.operations import RenewLease
 from mergelake.node.report import BackOff, Work
-from mergelake.node.serving import StatusServer
+from mergelake.node.status_server import StatusServer
 from mergelake.store.memory import MemoryStore
 from mergelake.table.define import define
 

@@ -18,7 +18,7 @@ from mergelake.core.ids import SeededIds
 from mergelake.lake import Warehouse
 from mergelake.node.metrics import TABLES_MAX, prometheus_text
 from mergelake.node.report import NodeReport, decode_report, encode_report
-from mergelake.node.serving import REQUESTS_MAX, StatusServer
+from mergelake.node.status_server import REQUESTS_MAX, StatusServer
 from mergelake.node.throttle import Throttle
 from mergelake.store.memory import MemoryStore
 from mergelake.table.define import define
@@ -189,7 +189,7 @@ def test_http_answers_read_only_and_says_when_the_store_is_down():
 
 
 def test_idle_and_rude_clients_do_not_keep_others_out_for_long(monkeypatch):
-    monkeypatch.setattr("mergelake.node.serving._Handler.timeout", 0.2)
+    monkeypatch.setattr("mergelake.node.status_server._Handler.timeout", 0.2)
     node = crowded(MemoryStore()).node()
     with StatusServer("127.0.0.1:0", node.report) as served:
         host, port = served.address.split(":")

@@ -81,6 +81,7 @@ class Slot:
         if layers.rest is not None:
             out.append(f"Scan of {name} ({why or 'parts that are newer than what is attached'})")
             out += [f"  {line}" for line in layers.rest.explain()]
+        out += [f"{name}: {note}" for note in layers.notes]
         without = sum(len(gone) for _, gone in layers.tables)
         if layers.view is not None:
             out.append(applied_line(layers.view.versions))
