@@ -3,8 +3,9 @@
     python benchmarks/bench_node_memory.py [merges] [rows of a part] [seconds] [default]
 
 One process inserts into 40 partitions and merges them, as `mergelake node` does: threads, allocators (`default`: those
-that Python and Arrow choose). Printed now and again: resident memory, what Arrow's pool holds, what glibc's arenas do.
-The run ends after so many seconds at the latest.
+that Python and Arrow choose). Printed now and again, after a round of collection, so that what is kept for older
+versions is not counted: resident memory, what Arrow's pool holds, what glibc's arenas do. The run ends after so many
+seconds at the latest.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def main() -> None:
             "v": "Float64",
             "message": "String",
         }
-        settings = {"merge_upload_policy": "volatile", "write_amplification_target": 0}
+        settings = {"merge_upload_policy": "volatile", "write_amplification_target": 0, "gc_grace_seconds": 5}
+        settings["history_retention_seconds"] = 5
         table = warehouse.create_table("t", columns, order_by="k", partition_by="p", settings=settings)
         node = warehouse.node("n", local=f"{folder}/disk", roles=["merge", "upload"], poll_s=0.05)
         stop, rng = threading.Event(), np.random.default_rng(1)
@@ -83,6 +85,7 @@ def main() -> None:
                 time.sleep(0.05)
             if node.status.merges_done >= printed:
                 printed += max(1, merges // _LINES)
+                table.gc()
                 used, free = arenas()
                 sizes = (resident_bytes(), pa.total_allocated_bytes(), used, free)
                 figures = " ".join(f"{each / 1e6:{width}.0f}" for each, width in zip(sizes, (12, 6, 7, 6), strict=True))
