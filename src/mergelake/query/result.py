@@ -29,7 +29,7 @@ class Stats:
     reason: str = ""
     """Why it ran there."""
     requests: Counters = field(default_factory=Counters)
-    """Requests to the store and their bytes, of this process: what Spark tasks send is not among them."""
+    """Requests to the store and their bytes, of this process and of its Spark tasks that succeeded."""
     cost: float = 0.0
     """What these cost by the prices of the warehouse (`Prices`), in their currency."""
     billed: bool = False
