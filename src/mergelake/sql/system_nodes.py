@@ -6,7 +6,7 @@ knows: that is told of nodes in this process (`Warehouse.nodes`), and NULL for a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from mergelake.log.state import ActivePart, State, VolatilePart
 from mergelake.log.volatile import leaves, pending
 from mergelake.node.actions import TableView
 from mergelake.order.keys import table_keys
-from mergelake.sql.system_rows import Rows, all_tables, row_of
+from mergelake.sql.system_rows import Rows, Wanted, all_tables, row_of
 
 if TYPE_CHECKING:
     from mergelake.core.types import DataType
@@ -73,11 +73,11 @@ _ASKED = {"newest_version", "newest_version_time", "absolute_delay"}
 """Columns of `system.freshness` for which the store is asked."""
 
 
-def merges(db: Database, _: Collection[str]) -> Rows:
+def merges(db: Database, wanted: Wanted) -> Rows:
     """`system.merges`: the volatile parts of all tables, and the merges and mutations of nodes in this process."""
     now_ms = db.warehouse.clock.now_ms()
     nodes = {node.name: node.views for node in db.warehouse.nodes}
-    for database, name, table in all_tables(db):
+    for database, name, table in all_tables(db, wanted):
         state = table.handle.log.state
         views = {node: of_tables[table.handle.directory] for node, of_tables in nodes.items()
                  if table.handle.directory in of_tables}  # fmt: skip
@@ -155,11 +155,11 @@ def _of_sources(parts: Sequence[ActivePart], key_types: Sequence[DataType]) -> d
     }
 
 
-def nodes(db: Database, _: Collection[str]) -> Rows:
+def nodes(db: Database, wanted: Wanted) -> Rows:
     """`system.nodes`: who has a lease in which table."""
     now_ms = db.warehouse.clock.now_ms()
     here = {node.name: node.views for node in db.warehouse.nodes}
-    for database, name, table in all_tables(db):
+    for database, name, table in all_tables(db, wanted):
         state = table.handle.log.state
         for node, lease in sorted(state.leases.items()):
             owned = [part for live in state.volatile.values() for part in live if part.owner == node]
@@ -174,9 +174,9 @@ def nodes(db: Database, _: Collection[str]) -> Rows:
             )  # fmt: skip
 
 
-def freshness(db: Database, wanted: Collection[str]) -> Rows:
+def freshness(db: Database, wanted: Wanted) -> Rows:
     """`system.freshness`: the version of each table that this connection knows, and the newest one, if it is wanted."""
-    for full in db.warehouse.tables():
+    for full in wanted.tables(db.warehouse.tables()):
         database, name = full.split(".", 1)
         known = db.known_table(database, name)
         state = known.handle.log.state if known else None
@@ -186,7 +186,7 @@ def freshness(db: Database, wanted: Collection[str]) -> Rows:
             "version": state.version if state else None,
             "version_time": state.timestamp_ms if state else None,
         }
-        if set(wanted) & _ASKED:
+        if wanted.columns & _ASKED:
             newest = db.table(full).handle.log.state
             row["newest_version"], row["newest_version_time"] = newest.version, newest.timestamp_ms
             row["absolute_delay"] = (newest.timestamp_ms - state.timestamp_ms) // 1000 if state else None
