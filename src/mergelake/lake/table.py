@@ -168,6 +168,7 @@ class Table:
             threads=self.env.threads,
             base_version=handle.base_version(),
             on_progress=on_progress,
+            states=self.env.states,
         )
         identity = InsertIdentity(dedup_token, by_part, rows.hexdigest() if hashed else "")
         return commit_parts(handle, manifests, identity)
@@ -187,7 +188,9 @@ class Table:
         from mergelake.table.insert import commit_parts
 
         handle = self.handle
-        manifests = write_frame(frame, handle.store.spec, handle.directory, handle.schema, handle.base_version())
+        manifests = write_frame(
+            frame, handle.store.spec, handle.directory, handle.schema, handle.base_version(), self.env.states
+        )
         return commit_parts(handle, manifests, InsertIdentity(dedup_token or ""))
 
     def scan(

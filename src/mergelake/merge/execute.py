@@ -38,8 +38,9 @@ from mergelake.merge.source import SourceReader
 from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.merging import MergeStep, merge_runs
 from mergelake.order.mode import Mask, Mode
-from mergelake.order.modes import mode_of
+from mergelake.order.modes import working_mode
 from mergelake.order.normalized_keys import word_count
+from mergelake.order.states import StateMerger
 from mergelake.parts.ahead import hold_packed, open_parts
 from mergelake.parts.default_codec import asks_sources, merged_codec
 from mergelake.parts.fetch import is_remote
@@ -69,12 +70,14 @@ def execute_merge(
     on_progress: Progress | None = None,
     threads: int = 2,
     disk: Store | None = None,
+    states: StateMerger | None = None,
 ) -> PartManifest:
     """Write the result of `task` and return its manifest; nothing is committed.
 
-    `disk` is the node's own, for local sources and a local result.
+    `disk` is the node's own, for local sources and a local result. `states` merges aggregate states.
     The objects lie under a new id, so any number of attempts may run at once. A failed one deletes its own objects.
-    Raises `CorruptDataError` for a damaged source, NOT_IMPLEMENTED for an engine without merges.
+    Raises `CorruptDataError` for a damaged source, NOT_IMPLEMENTED for an engine without merges, SUPPORT_IS_DISABLED
+    for aggregate states that only `states` could merge.
     """
     check_engine(task.schema)
     # The encoded text is searched first, as decoding thousands of files takes long.
@@ -82,7 +85,7 @@ def execute_merge(
     dropped = {name for manifest in manifests for name in projection_names(manifest.file_table())}
     if dropped:
         _logger.warning("a merge of %s drops projections %s: they are not built", task.directory, sorted(dropped))
-    merge = _Merge(store, task, max(1, threads), on_progress, disk or store)
+    merge = _Merge(store, task, max(1, threads), on_progress, disk or store, states)
     order = merge.settled(merge.record())
     writer = merge.open_writer(order, ids, clock)
     try:
@@ -94,13 +97,21 @@ def execute_merge(
 
 
 class _Merge:
-    def __init__(self, store: Store, task: MergeTask, threads: int, on_progress: Progress | None, disk: Store) -> None:
+    def __init__(
+        self,
+        store: Store,
+        task: MergeTask,
+        threads: int,
+        on_progress: Progress | None,
+        disk: Store,
+        states: StateMerger | None,
+    ) -> None:
         self._target = disk if task.local else store
         self._task = task
         self._threads = threads
         self._settings = TableSettings(task.schema.settings)
         self._keys: TableKeys = table_keys(task.schema)
-        self._mode: Mode | None = mode_of(task.schema) if task.kind != "mutation" else None
+        self._mode: Mode | None = working_mode(task.schema, states) if task.kind != "mutation" else None
         self._combined: RowOrder | None = None
         """The order with the rows that are removed; None if none is."""
         self._removed: Mask | None = None

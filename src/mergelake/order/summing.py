@@ -2,7 +2,8 @@
 
 - Summed are the listed columns that are numbers, or else all; never one that the sorting or the partition key reads.
 - Integers and decimals wrap around at the ends of their type, floats are added one after the other, NULLs are skipped.
-- SimpleAggregateFunction columns are combined by their functions (`aggregates`), if listed or there is no list.
+- SimpleAggregateFunction columns are combined by their functions (`aggregates`), aggregate states are merged
+  (`states`), if listed or there is no list.
 - A row is removed, also a single one, if each of its sums is the default of its type: 0, or NULL of a Nullable. None is
   where columns are combined by functions.
 
@@ -23,10 +24,11 @@ from mergelake.core.engines import SUMMING
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.order.aggregates import changes_single_rows, simple_aggregate
-from mergelake.order.coalescing import is_nullable, key_sources, listed_columns, refuse_states
+from mergelake.order.coalescing import is_nullable, key_sources, listed_columns
 from mergelake.order.combining import FirstStream
 from mergelake.order.mode import Combination, Judge, Mask, Mode, Rule
 from mergelake.order.normalized_keys import fixed_bytes, numpy_values
+from mergelake.order.states import state_rule
 from mergelake.order.sums import total
 
 
@@ -41,8 +43,10 @@ def summing_mode(schema: TableSchema) -> Mode:
         _refuse_map(column)
         if column.name in fixed or not (listed is None or column.name in listed):
             continue
-        refuse_states(column, SUMMING)
-        if isinstance(column.type, t.SimpleAggregateFunction):
+        if isinstance(column.type, t.AggregateFunction):
+            rules[column.name] = state_rule(column)
+            aggregated = True
+        elif isinstance(column.type, t.SimpleAggregateFunction):
             rules[column.name] = simple_aggregate(column, SUMMING)
             single = single or changes_single_rows(column.type)
             aggregated = True

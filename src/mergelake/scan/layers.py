@@ -100,7 +100,7 @@ class _Layers:
         self.names = tuple(dict.fromkeys([*self._first, *plan.columns]))
         self._combiner: Combiner | None = None
         if mode is not None and mode.combination is not None:
-            self._combiner = Combiner(schema, plan.columns, self._late)
+            self._combiner = Combiner(schema, plan.columns, self._late, run.states)
             self.names = self._first = tuple(dict.fromkeys([*self._key_columns, *self._combiner.names]))
 
     @property

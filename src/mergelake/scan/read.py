@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from mergelake.core.cancel import CancelToken
 from mergelake.core.errors import CorruptDataError, NotFoundError, error
+from mergelake.order.states import StateMerger
 from mergelake.parts.cache import PartCache, of_tasks
 from mergelake.parts.fetch import is_remote
 from mergelake.scan.ahead import read_ahead
@@ -47,13 +48,14 @@ def read_items(
     ordered: bool = False,
     stats: ScanStats | None = None,
     cancel: CancelToken | None = None,
+    states: StateMerger | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `items` (all of the plan if None) that pass the plan's conditions, in storage form.
 
     Batches hold exactly `plan.columns`, in that order, and at least one row. `threads` is the number of cores
     unless given. No more rows than the request's limit are returned. FINAL and ordered reads need all items of the
     plan: rows of one key may be in any of them. Once `cancel` is set, QUERY_WAS_CANCELLED is raised after the pieces
-    that are being read.
+    that are being read. `states` merges aggregate states; FINAL raises SUPPORT_IS_DISABLED where it has to and cannot.
     """
     if not plan.columns:
         raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A scan needs at least one column", "Ask for a virtual column")
@@ -64,7 +66,7 @@ def read_items(
         caches = of_tasks() if is_remote(store) else PartCache()
     ordered = ordered or plan.request.ordered
     store = volatile_store(store, directory, [item.merged for item in chosen if item.merged is not None])
-    run = ReadRun(store, directory, plan.with_items(chosen), caches, workers, stats, cancel)
+    run = ReadRun(store, directory, plan.with_items(chosen), caches, workers, stats, cancel, states)
     if isinstance(store, VolatileStore):
         run = replace(run, plan=plan.with_items(settled_items(run, store)))
     if plan.request.final or (plan.request.ordered and plan.schema.order_by):

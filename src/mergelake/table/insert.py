@@ -32,7 +32,8 @@ from mergelake.log.operations import AddParts, LogOp
 from mergelake.log.retention import directory_of, reachable
 from mergelake.log.state import State
 from mergelake.order.keys import Block, TableKeys, table_keys
-from mergelake.order.modes import check_rows, collapse_block, mode_of
+from mergelake.order.modes import check_rows, collapse_block, mode_of, working_mode
+from mergelake.order.states import StateMerger
 from mergelake.parts.objects import PartObjects, shared_size
 from mergelake.parts.part_spec import PartTarget
 from mergelake.store.meter import Pool
@@ -82,6 +83,7 @@ def write_blocks(
     name_part: NamePart | None = None,
     base_version: int = 0,
     on_progress: OnProgress | None = None,
+    states: StateMerger | None = None,
 ) -> list[PartManifest]:
     """Write rows as parts of a table, without committing them.
 
@@ -89,15 +91,17 @@ def write_blocks(
     are missing get their defaults. `threads` write columns and parts at the same time. Each sorted piece is merged by
     its engine first where `optimize_on_insert` is on, and has level 1 then. `name_part` gives parts ids of the
     caller's choice. `base_version` is `TableHandle.base_version()` from before the call: without it the parts cannot be
-    committed to a table that was ever collected. `on_progress` hears of each block that is written.
+    committed to a table that was ever collected. `on_progress` hears of each block that is written. `states` merges
+    aggregate states.
 
-    Raises TOO_MANY_PARTS for a block with too many partitions, QUERY_WAS_CANCELLED in a cancelled statement, and the
-    errors of completing a block, after deleting the written objects.
+    Raises SUPPORT_IS_DISABLED if the engine has to merge states and cannot, TOO_MANY_PARTS for a block with too many
+    partitions, QUERY_WAS_CANCELLED in a cancelled statement, and the errors of completing a block, after deleting the
+    written objects.
     """
     settings = target.settings
     share_max, object_max = map(settings.integer, ("max_bytes_to_share_object", "max_shared_object_bytes"))
     objects = PartObjects(target.store, target.directory, target.ids, share_max=share_max, object_max=object_max)
-    writer = _BlockWriter(replace(target, objects=objects), threads, name_part, base_version)
+    writer = _BlockWriter(replace(target, objects=objects), threads, name_part, base_version, states)
     written: list[PartManifest] = []
     rows = size = 0
     try:
@@ -116,12 +120,21 @@ def write_blocks(
 
 
 class _BlockWriter:
-    def __init__(self, target: PartTarget, threads: int, name_part: NamePart | None, base_version: int) -> None:
+    def __init__(
+        self,
+        target: PartTarget,
+        threads: int,
+        name_part: NamePart | None,
+        base_version: int,
+        states: StateMerger | None,
+    ) -> None:
         self._target, self._threads, self._name_part, self._base_version = target, threads, name_part, base_version
         self._schema, self._settings = target.schema, target.settings
         self._keys = table_keys(target.schema)
         self._mode = mode_of(target.schema)
         self._collapses = self._mode is not None and self._settings.integer("optimize_on_insert") > 0
+        if self._collapses:
+            self._mode = working_mode(target.schema, states)
         self._completer: BlockCompleter | None = None
 
     def write(self, block: pa.Table) -> list[PartManifest]:
