@@ -351,7 +351,8 @@ def node(
             slots=slots, max_upload_bytes_per_s=upload_bytes_per_s, max_disk_bytes=disk_bytes,
         )  # fmt: skip
         where = f", and takes commits at {new_node.address}" if new_node.address else ""
-        looks = f"Node {name} looks after {len(only or warehouse.tables())} tables of {warehouse.url}{where}."
+        tables = len(only or warehouse.tables())
+        looks = f"Node {name} looks after {tables} table{'' if tables == 1 else 's'} of {warehouse.url}{where}."
         return new_node, f"{looks} Ctrl-C ends."
 
     with stop_on_signals() as stop:
