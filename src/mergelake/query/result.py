@@ -129,6 +129,11 @@ class QueryResult:
         if self._source is not None:
             self._source.at_failure = call
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the statement has succeeded: all rows are computed."""
+        return self._source is None or self._source.rows is not None
+
     def _give(self) -> None:
         """Begin to iterate over pieces, which can be done once."""
         if self._consumed and not self._kept:
