@@ -123,11 +123,6 @@ class Node:
         return self._listening.address if self._listening else ""
 
     @property
-    def views(self) -> dict[str, TableView]:
-        """What the node is at in each of its tables, by table directory; empty once it has left. Any thread may ask."""
-        return {} if self.abandon.is_set() else {name: worker.view() for name, worker in [*self._workers.items()]}
-
-    @property
     def retained_bytes(self) -> int:
         """Bytes of the retired parts of its tables that older versions and tags still show."""
         return sum(worker.handle.log.state.retired.bytes_on_disk for worker in self._workers.values())
