@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,6 @@ def test_slices_read_their_ranges_alone_and_nothing_is_written_twice(s3_url: str
     )  # fmt: skip
     # The key columns are read twice, as in every merge. Marks and indexes are read by each slice; granules at borders
     # by two: here a granule is a twentieth of a slice.
-    print(read.bytes_get, whole, key_columns, task.split.slices, small, read.get)
     assert read.bytes_get < 1.1 * (whole + key_columns) + 0.2 * whole + task.split.slices * small
     before = store.counters
     part = execute_split(store, task, handle.ids, handle.clock)
@@ -202,3 +202,13 @@ def test_what_cannot_be_cut_is_merged_whole(tmp_path: Path) -> None:
             column = "n" if name == "one_value" else "k"
             db.sql(f"INSERT INTO {name} ({column}) SELECT number FROM numbers(5000)")
         assert planned(db.table(name)).split is None, name
+    db.sql(f"CREATE TABLE t (k UInt32, v UInt8) ENGINE = ReplacingMergeTree(v) ORDER BY k SETTINGS {SETTINGS}")
+    for _ in range(2):
+        db.sql("INSERT INTO t SELECT number, 1 FROM numbers(50000)")
+    handle = db.table("t").handle
+    task = replace(planned(db.table("t")), split=None)
+    assert with_split(handle.store, replace(task, deduplicate=("v",)), 0).split is None
+    plain, cleaned = (with_split(handle.store, replace(task, cleanup=cleanup), 0).split for cleanup in (False, True))
+    assert plain is not None
+    assert cleaned is not None
+    assert (plain.keys, plain.id == cleaned.id) == (cleaned.keys, False)

@@ -135,10 +135,15 @@ class Environment:
         return execute_mutations(handle.store, tasks, execute)
 
     def build_volatile(
-        self, handle: TableHandle, task: MergeTask, disk: Store, unwanted: Callable[[], bool]
+        self,
+        handle: TableHandle,
+        task: MergeTask,
+        disk: Store,
+        unwanted: Callable[[], bool],
+        on_rows: Callable[[int], None] = lambda rows: None,
     ) -> PartManifest:
         """Execute a merge onto the node's `disk`, in this process; ends soon with ABORTED when it is `unwanted`."""
-        return self._merge(handle, task, unwanted, disk)
+        return self._merge(handle, task, unwanted, disk, on_rows)
 
     def _merge(
         self,

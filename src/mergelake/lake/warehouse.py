@@ -279,6 +279,8 @@ class Warehouse:
         roles: Sequence[str] = ("merge", "mutate", "upload", "gc"),
         listen: str | None = None,
         advertise: str | None = None,
+        max_upload_bytes_per_s: float | None = None,
+        max_disk_bytes: int | None = None,
     ) -> Node:
         """A background worker that merges tables: call its `run(stop)` in a thread or process of its own.
 
@@ -303,6 +305,10 @@ class Warehouse:
             together with its own (see `docs/many-writers.md`), and serves its volatile parts to readers.
         advertise
             The address that other processes connect to, if it is not `listen`.
+        max_upload_bytes_per_s
+            Bytes a second of all uploads of volatile parts together (default: no limit).
+        max_disk_bytes
+            Bytes that the node keeps below `local` at most (default: half of what is free).
         """
         # Most processes are no nodes: what a node needs is loaded here.
         from mergelake.gc.collect import collect_round
@@ -310,11 +316,17 @@ class Warehouse:
         from mergelake.node.disk import open_disk
         from mergelake.node.listening import Listening
         from mergelake.node.runner import ROLES, Node
+        from mergelake.node.throttle import Throttle
 
         if advertise and not listen:
             raise error("BAD_ARGUMENTS", "An address is advertised, and nobody listens", "Give listen, too")
         if slots < 1 or poll_s <= 0:
             raise error("BAD_ARGUMENTS", f"A node cannot have {slots} slots and look every {poll_s} s")
+        for what, limit in (("bytes uploaded a second", max_upload_bytes_per_s), ("bytes on its disk", max_disk_bytes)):
+            if limit is not None and not limit > 0:
+                raise error("BAD_ARGUMENTS", f"A node cannot have a limit of {limit} {what}", "Give more, or None")
+        if max_disk_bytes is not None and local is None:
+            raise error("BAD_ARGUMENTS", "The bytes on the disk are limited, and there is no disk", "Give local, too")
         if isinstance(only, str):
             raise error("TYPE_MISMATCH", f"only is the text '{only}'", f"Give a list of tables: ['{only}']")
         bounds = MergeSlots(total=slots, lower_at_free=1, whole_partition_at_free=1)
@@ -330,13 +342,13 @@ class Warehouse:
             return {each: handle for each, handle in self.handles().items() if not wanted or each in wanted}
 
         def run_merge(handle: TableHandle, task: MergeTask) -> PartManifest:
-            return self.env.run_merges(handle, [task], node.abandon)[0]
+            return self.env.run_merges(handle, [task], node.abandon, node.watch(handle, task))[0]
 
         def run_mutations(handle: TableHandle, tasks: Sequence[MergeTask]) -> Sequence[PartManifest | None]:
             return self.env.run_mutations(handle, tasks, node.abandon.is_set)
 
         def build(handle: TableHandle, task: MergeTask, disk: LocalDisk, unwanted: Callable[[], bool]) -> PartManifest:
-            return self.env.build_volatile(handle, task, disk.store, unwanted)
+            return self.env.build_volatile(handle, task, disk.store, unwanted, node.watch(handle, task))
 
         def collect() -> int:
             reports = map(collect_round, handles().values()) if wanted else (report for _, report in self._rounds())
@@ -357,6 +369,8 @@ class Warehouse:
             name, handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s, roles=tuple(roles), disk=disk,
             build=build, disk_free=disk_free, collect=collect, listening=listening, run_mutations=run_mutations,
             check_merges=self.env.check_merges,
+            upload_rate=Throttle(max_upload_bytes_per_s, self.clock) if max_upload_bytes_per_s else None,
+            disk_bytes_max=max_disk_bytes,
         )  # fmt: skip
         self._nodes.add(node)
         return node

@@ -31,6 +31,7 @@ from mergelake.format.extremes import merge_extremes
 from mergelake.format.granules import aligned_granules, granule_size
 from mergelake.format.partition import Partition
 from mergelake.merge.combine import aligned, combine_column, removed_rows, without_removed
+from mergelake.merge.deduplicate import Repetitions
 from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
@@ -40,7 +41,7 @@ from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.merging import MergeStep, merge_runs
 from mergelake.order.mode import Mask, Mode
 from mergelake.order.modes import working_mode
-from mergelake.order.normalized_keys import word_count
+from mergelake.order.normalized_keys import numpy_values, word_count
 from mergelake.order.states import StateMerger
 from mergelake.parts.ahead import hold_packed, open_parts
 from mergelake.parts.assemble import alignment
@@ -178,9 +179,11 @@ class _Merge:
         return record_order(steps, len(self._sources), self._mode.begin(False), parts)
 
     def settled(self, order: RowOrder) -> RowOrder:
-        """The order without the rows that the engine removes once they are combined."""
+        """The order without the rows that the engine removes once they are combined, and those that the task does."""
         combination = self._mode.combination if self._mode else None
-        if combination is None or not combination.nothing:
+        if combination is None:
+            return self._narrowed(order)
+        if not combination.nothing:
             return order
         sums = ((self._gather(order, name, [name]), judge) for name, judge in combination.nothing.items())
         removed = removed_rows(sums)
@@ -188,6 +191,23 @@ class _Merge:
             return order
         self._combined, self._removed = order, removed
         return without_removed(order, removed)
+
+    def _narrowed(self, order: RowOrder) -> RowOrder:
+        """The order without the rows that CLEANUP and DEDUPLICATE remove; an engine that combines rows has none."""
+        tombstone = self._mode.tombstone if self._mode else None
+        if self._task.cleanup and tombstone is not None:
+            flags = [numpy_values(array) == 1 for array in self._gather(order, tombstone, [tombstone])]
+            order = without_removed(order, np.concatenate(flags)) if flags else order
+        names = self._task.deduplicate
+        if names is not None:
+            repetitions = Repetitions(self._task.schema, names)
+            columns = [self._gather(order, name, names) for name in names]
+            found = [
+                repetitions.push(pa.RecordBatch.from_arrays(list(arrays), list(names)))
+                for arrays in zip(*columns, strict=True)
+            ]
+            order = without_removed(order, np.concatenate(found)) if found else order
+        return order
 
     def open_writer(self, order: RowOrder, ids: IdSource, clock: Clock) -> PartWriter:
         """The writer of the result, with granules by ClickHouse's rule for the average row."""

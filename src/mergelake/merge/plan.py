@@ -74,6 +74,10 @@ class MergeTask:
     """How it is cut into slices; None: not at all."""
     slice: int | None = None
     """The number of the slice that this task writes, from 0; None: the whole merge."""
+    deduplicate: tuple[str, ...] | None = None
+    """Columns: of the result's rows that are equal in all of them only the first stays."""
+    cleanup: bool = False
+    """Rows of a ReplacingMergeTree that are marked deleted do not stay."""
 
     @property
     def rows(self) -> int:

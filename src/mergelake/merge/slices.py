@@ -65,7 +65,7 @@ def with_split(store: Store, task: MergeTask, fence: int) -> MergeTask:
     local = task.local or any(source.local for source in task.sources)
     if not least or task.bytes_on_disk < least or task.kind == "mutation" or local or not keys.primary:
         return task
-    if not can_assemble(task.schema):
+    if task.deduplicate is not None or not can_assemble(task.schema):  # equal rows may lie in several slices
         return task
     columns = {column.name: column for column in task.schema.stored}
     types = [key.type for key in keys.primary]

@@ -69,5 +69,6 @@ def split_id(task: MergeTask, keys: Sequence[bytes]) -> str:
     """`Split.id`: the same whenever these parts, with these mutations applied, are merged in these slices."""
     sources = [[source.manifest.id, [mutation.id for mutation in source.lacks]] for source in task.sources]
     schema = json.dumps(task.schema.to_json(), sort_keys=True)
-    text = json.dumps([task.directory, str(task.result), sources, schema, [key.hex() for key in keys]])
+    merge = [task.directory, str(task.result), task.cleanup, sources, schema]
+    text = json.dumps([*merge, [key.hex() for key in keys]])
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -17,7 +17,7 @@ or with a field that is not known here, is refused.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -85,6 +85,8 @@ class _Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     split: _Split | None = None
     slice: Count | None = None
     digest: str = ""
+    deduplicate: tuple[str, ...] | None = None
+    cleanup: bool = False
 
 
 class _Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -129,6 +131,8 @@ def encode_task(url: str, task: MergeTask) -> bytes:
                 for s in task.sources
             ],
             **split,
+            **({"deduplicate": task.deduplicate} if task.deduplicate is not None else {}),
+            **({"cleanup": True} if task.cleanup else {}),
         }
     )
 
@@ -162,6 +166,7 @@ def decode_task(data: bytes) -> PlannedTask:
         task = MergeTask(
             raw.directory, schema, sources, result, raw.kind, raw.base_version, split=split, slice=raw.slice
         )
+        task = replace(task, deduplicate=raw.deduplicate, cleanup=raw.cleanup)
         _check(task)
     return PlannedTask(raw.url, task, raw.digest)
 
@@ -178,6 +183,8 @@ def _check(task: MergeTask) -> None:
         raise ValueError("it cannot be cut into these slices")
     if task.slice is not None and (task.split is None or task.slice >= task.split.slices):
         raise ValueError(f"there is no slice {task.slice}")
+    if not all(map(task.schema.has, task.deduplicate or ())) or task.deduplicate == ():
+        raise ValueError("the columns to deduplicate by are not those of the table")
     if "/" in task.directory or task.directory in ("", ".", ".."):
         raise ValueError(f"'{task.directory}' is no directory of a table")
 

@@ -1,7 +1,8 @@
 """SummingMergeTree([columns]): of the rows with one key, the sums of the numbers; of other columns the first value.
 
 - Summed are the listed columns that are numbers, or else all; never one that the sorting or the partition key reads.
-- Integers and decimals wrap around at the ends of their type, floats are added one after the other, NULLs are skipped.
+- Integers and decimals wrap around at the ends of their type, floats are added to 0.0 one after the other, which is
+  never -0.0, NULLs are skipped.
 - SimpleAggregateFunction columns are combined by their functions (`aggregates`), aggregate states are merged
   (`states`), if listed or there is no list.
 - A row is removed, also a single one, if each of its sums is the default of its type: 0, or NULL of a Nullable. None is
@@ -23,7 +24,7 @@ from mergelake.core import types as t
 from mergelake.core.engines import SUMMING
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
-from mergelake.order.aggregates import changes_single_rows, simple_aggregate
+from mergelake.order.aggregates import changes_single_rows, float_sum, simple_aggregate
 from mergelake.order.coalescing import is_nullable, key_sources, listed_columns
 from mergelake.order.combining import FirstStream
 from mergelake.order.mode import Combination, Judge, Mask, Mode, Rule
@@ -51,7 +52,9 @@ def summing_mode(schema: TableSchema) -> Mode:
             single = single or changes_single_rows(column.type)
             aggregated = True
         elif _is_number(column):
-            rules[column.name] = total
+            floats = isinstance(t.inner_type(column.type), t.Float)
+            rules[column.name] = float_sum if floats else total
+            single = single or floats
             nothing[column.name] = is_null if is_nullable(column.type) else is_zero
     combination = Combination(rules, {} if aggregated else nothing, single_rows=single, by_columns=bool(nothing))
     return Mode(SUMMING, lambda final: FirstStream(), combination=combination)
