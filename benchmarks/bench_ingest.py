@@ -2,10 +2,10 @@
 
     python -m benchmarks.bench_ingest [BATCHES]     # default: 150, that is 3M rows
 
-Each side inserts the same Arrow tables in a process of its own, and merges in the background: here a node in a thread
-of that process, with a disk for volatile parts; ClickHouse in its own threads. The clock stops after the last insert;
-what is left to merge then is waited for, and shown. Both write LZ4 to the same file system. Turn by turn, the faster
-of two runs counts.
+Each side inserts the same Arrow tables in a process of its own, and merges in the background: here a node in a second
+process, with a disk for volatile parts; ClickHouse in its threads. The clock stops after the last insert; what is left
+to merge then is waited for, and counted apart. Parts are those of a reader who takes volatile parts from the node.
+Both write LZ4 to the same file system. Turn by turn, the faster of two runs counts.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+import urllib.request
+from contextlib import suppress
 from typing import Any
 
 import mergelake as ml
 from benchmarks.common import Ratio, show
+from mergelake.log.volatile import leaves, outermost
 from mergelake.testing.logtable import CREATE, log_block
+from tests.helpers.services import free_ports
 
 BATCH_ROWS = 20_000
 ENGINES = ("MergeTree", "ReplacingMergeTree")
@@ -28,28 +31,49 @@ SETTINGS = "default_compression_codec = 'LZ4'"
 
 
 def here(table_engine: str, batches: int, root: str) -> dict[str, float]:
-    """Insert through `append`, under a node."""
+    """Insert through `append`, beside a node in a process of its own."""
     db = ml.connect(f"{root}/lake")
     db.sql(_create("logs", table_engine))
-    table, stop = db.table("logs"), threading.Event()
-    node = db.warehouse.node("n", local=f"{root}/disk", poll_s=0.1)
-    blocks = _blocks(batches)
+    table, blocks = db.table("logs"), _blocks(batches)
     table.append(blocks[0])  # starting is not inserting
-    thread = threading.Thread(target=node.run, args=(stop,))
-    thread.start()
-    started = time.perf_counter()
-    for block in blocks[1:]:
-        table.append(block)
-    seconds = time.perf_counter() - started
-    parts = table.parts().num_rows
-    while not node.idle():
-        time.sleep(0.05)
-    rest = time.perf_counter() - started - seconds
-    stop.set()
-    thread.join()
-    table.refresh()
-    assert table_engine != "MergeTree" or table.snapshot().rows == batches * BATCH_ROWS
-    return {"seconds": seconds, "rest": rest, "parts": parts}
+    listen = f"127.0.0.1:{free_ports(1)}"
+    options = ["--local", f"{root}/disk", "--poll", "0.1", "--metrics", listen]
+    node = subprocess.Popen([sys.executable, "-m", "mergelake.cli", "node", f"{root}/lake", *options], stdout=-3)
+    try:
+        while _status(listen) is None:
+            time.sleep(0.05)
+        started = time.perf_counter()
+        for block in blocks[1:]:
+            table.append(block)
+        seconds = time.perf_counter() - started
+        parts = _parts_of_node(table)
+        quiet_s = time.perf_counter()
+        while time.perf_counter() - quiet_s < 0.5:
+            status = _status(listen)
+            if status is None or status["running"]:
+                quiet_s = time.perf_counter()
+            time.sleep(0.02)
+    finally:
+        node.terminate()
+        node.wait()
+    return {"seconds": seconds, "rest": quiet_s - started - seconds, "parts": parts}
+
+
+def _status(listen: str) -> dict[str, Any] | None:
+    """What the node reports; None before it has found its tables."""
+    with suppress(OSError), urllib.request.urlopen(f"http://{listen}/status", timeout=5) as reply:
+        status: dict[str, Any] = json.load(reply)
+        return status if status["tables"] else None
+    return None
+
+
+def _parts_of_node(table: ml.Table) -> int:
+    """Parts that a reader finds who takes volatile parts from the node."""
+    state = table.handle.refresh()
+    covered = [part for live in state.volatile.values() for part in outermost(live)]
+    stored = {name: list(parts) for name, parts in state.partitions.items()}
+    hidden = sum(len(leaves(stored[part.info.partition_id], part.info)) for part in covered)
+    return sum(map(len, stored.values())) - hidden + len(covered)
 
 
 def clickhouse(table_engine: str, batches: int, root: str) -> dict[str, float]:

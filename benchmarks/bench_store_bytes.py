@@ -28,8 +28,8 @@ import mergelake as ml
 from mergelake.testing.logtable import CREATE, log_block
 from tests.helpers.services import service
 
-RUNS = (("volatile", 0.0), ("direct", 0.0), ("volatile", 0.0005), ("volatile", 0.05))
-"""(`merge_upload_policy`, share of the requests that fail)."""
+RUNS = (("volatile", 0.0, 1.0), ("volatile", 0.0005, 0.3), ("volatile", 0.05, 0.3), ("direct", 0.0, 1.0))
+"""(`merge_upload_policy`, share of the requests that fail, share of the bytes)."""
 SCRIPT = Path(__file__).resolve().parents[1] / "tools/services/s3_fault_proxy.py"
 REST_S = 10
 """Seconds without inserts after which a partition is uploaded, in these tables."""
@@ -51,9 +51,9 @@ def main(total: int, rows: int) -> None:
         "s",
     ):
         shown.add_column(name, justify="right")
-    for policy, share in RUNS:
+    for policy, share, part in RUNS:
         with service("s3", S3_STORE="bluestore", S3_SIZE_GB="40") as s3:
-            figures = run(s3, policy, share, total, rows)
+            figures = run(s3, policy, share, int(total * part), rows)
         print(json.dumps(figures), file=sys.stderr, flush=True)
         shown.add_row(
             policy,

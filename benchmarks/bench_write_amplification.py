@@ -3,6 +3,7 @@
     python -m benchmarks.bench_write_amplification                          # the quick points of the grid
     python -m benchmarks.bench_write_amplification all [FILE.json]          # all of it: hours
     python -m benchmarks.bench_write_amplification "6 MB/s" "24 h" 2.1      # one point
+    python -m benchmarks.bench_write_amplification picture FILE.json [OUT.svg]   # of what `all` wrote
 
 The real planner of a node and the real log state, on a clock that jumps: 32 merges at a time at 50 MB/s each, uploads
 at 100 MB/s; after the last insert, as long as a partition takes to rest. A merge of n bytes gives n bytes. Compression,
@@ -20,7 +21,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from math import ceil
 from pathlib import Path
+from typing import Any
 
+from benchmarks.curves import trade
 from mergelake.core.manifest import PartManifest, encode_files
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.types import parse_type
@@ -265,6 +268,7 @@ ARRIVALS: dict[str, Arrivals] = {
     "200 partitions": _partitions,
     "1 % late": _late,
 }
+PICTURED = ("2.1", "3", "direct")
 SPANS = {"1 h": HOUR_S, "24 h": DAY_S, "30 d": 30 * DAY_S}
 POLICIES: dict[str, dict[str, str]] = {
     "2.1": {"merge_upload_policy": "volatile"},
@@ -301,8 +305,29 @@ def simulate(settings: dict[str, str], arrivals: Arrivals, span_s: float) -> Fig
     return run.figures
 
 
+def picture(points: list[dict[str, Any]]) -> str:
+    """Parts that readers see against bytes written: a line for each rate that was run for all of `PICTURED`."""
+    lines: dict[str, dict[str, tuple[float, float]]] = {}
+    for row in points:
+        if row["target"] in PICTURED:
+            name = f"target {row['target']}" if row["target"] != "direct" else "direct"
+            lines.setdefault(f"{row['rate']}, {row['span']}", {})[name] = (row["amplification"], row["average"])
+    whole = {name: line for name, line in lines.items() if len(line) == len(PICTURED)}
+    longest = {name.rpartition(", ")[0]: name for name in whole}  # spans grow
+    return trade(
+        "A higher target buys fewer parts",
+        "bytes written to the bucket, by bytes inserted",
+        "parts in the bucket, on average",
+        {name: whole[name] for name in sorted(longest.values(), key=lambda name: -whole[name]["target 2.1"][1])},
+    )
+
+
 def main() -> None:
     given = sys.argv[1:]
+    if given[:1] == ["picture"]:
+        drawn = picture(json.loads(Path(given[1]).read_text()))
+        Path(given[2] if len(given) > 2 else "docs/write-amplification.svg").write_text(drawn)
+        return
     points = [(rate, span) for rate in ARRIVALS for span in SPANS]
     if len(given) == 3:
         points, policies = [(given[0], given[1])], [given[2]]

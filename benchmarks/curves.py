@@ -1,4 +1,4 @@
-"""Curves on logarithmic axes as an SVG, for the documentation. Pure."""
+"""Curves as an SVG, for the documentation: on logarithmic axes, or of one figure against another. Pure."""
 
 from __future__ import annotations
 
@@ -45,6 +45,48 @@ def svg(title: str, across: str, xs: Sequence[float], series: Mapping[str, Seque
         ends.append(max(y(line[-1]) + 4, ends[-1] + 15 if ends else 0))  # names do not overlap
         dot = f'<tspan fill="{colour}">●</tspan>'
         out.append(f'<text x="{right + 12}" y="{ends[-1]:.1f}" {TEXT}>{dot} {escape(name)}</text>')
+    return "\n".join([*out, "</svg>\n"])
+
+
+def trade(title: str, across: str, up: str, lines: Mapping[str, Mapping[str, tuple[float, float]]]) -> str:
+    """Lines of named points: x from 0 on, y on a logarithmic axis. The names stand at the points of the first line."""
+    right, bottom = WIDTH - LABELS, HEIGHT - 52
+    points = [point for line in lines.values() for point in line.values()]
+    most = math.ceil(max(x for x, _ in points))
+    powers = range(
+        math.floor(math.log10(min(y for _, y in points))), math.ceil(math.log10(max(y for _, y in points))) + 1
+    )
+
+    def place(point: tuple[float, float]) -> tuple[float, float]:
+        share = (math.log10(point[1]) - powers[0]) / (powers[-1] - powers[0])
+        return LEFT + point[0] / most * (right - LEFT), bottom - share * (bottom - TOP)
+
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
+        f"<title>{escape(title)}</title>",
+        f'<text x="{LEFT}" y="20" {TEXT} font-weight="600">{escape(title)}</text>',
+        f'<text x="{right}" y="{bottom + 40}" text-anchor="end" {TEXT}>{escape(across)}</text>',
+        f'<text x="{LEFT}" y="{TOP - 5}" {TEXT}>{escape(up)}</text>',
+    ]
+    for power in powers:
+        _, at = place((0, 10.0**power))
+        out.append(f'<path d="M{LEFT} {at:.1f}H{right}" stroke="currentColor" stroke-opacity=".15"/>')
+        out.append(f'<text x="{LEFT - 8}" y="{at + 4:.1f}" text-anchor="end" {TEXT}>{short(10.0**power)}</text>')
+    for number in range(most + 1):
+        at, _ = place((number, 10.0 ** powers[0]))
+        out.append(f'<text x="{at:.1f}" y="{bottom + 20}" text-anchor="middle" {TEXT}>{number}</text>')
+    for row, ((name, line), colour) in enumerate(zip(lines.items(), COLOURS, strict=False)):
+        places = [place(point) for point in line.values()]
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+        out.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in places]
+        if row == 0:
+            out += [
+                f'<text x="{x + 8:.1f}" y="{y - 6:.1f}" {TEXT}>{escape(n)}</text>'
+                for n, (x, y) in zip(line, places, strict=True)
+            ]
+        dot = f'<tspan fill="{colour}">●</tspan>'
+        out.append(f'<text x="{right + 12}" y="{TOP + 16 * (row + 1)}" {TEXT}>{dot} {escape(name)}</text>')
     return "\n".join([*out, "</svg>\n"])
 
 

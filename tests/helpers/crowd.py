@@ -60,7 +60,7 @@ class Crowd:
     def pools(self) -> Iterator[None]:
         """The log's threads are greenlets of this crowd."""
         with (
-            mock.patch("mergelake.log.at_once.ThreadPoolExecutor", lambda threads: _Pool(self, threads)),
+            mock.patch("mergelake.log.at_once.Pool", lambda threads: _Pool(self, threads)),
             mock.patch("mergelake.log.commit.apart", lambda work, name: self.start(work)),
         ):
             yield

@@ -89,6 +89,7 @@ class TinyNode:
         disk: Store | None = None,
         store: Store | None = None,
         has_disk: bool = True,
+        check_merges: Callable | None = None,
         **view: object,
     ) -> None:
         self.lake, self.name = lake, name
@@ -106,6 +107,7 @@ class TinyNode:
             self._merge,
             disk=LocalDisk(self.disk, "t") if has_disk else None,
             build=lambda *arguments: self.build(*arguments),
+            check_merges=check_merges or (lambda schema: None),
         )
         self.stored: list[MergeTask] = []
         """Merges whose results went to the store at once."""

@@ -257,7 +257,7 @@ def test_a_node_merges_in_the_background_and_leaves_within_five_seconds(tmp_path
     assert json.loads(out)["merges done"] > 0
     assert json.loads(out)["merges failed"] == 0
     said = (tmp_path / "node.log").read_text()
-    assert "Node n1 looks after 1 tables" in said
+    assert "Node n1 looks after 1 table " in said
     assert "Traceback" not in said
     assert sorted(table.scan().arrow()["k"].to_pylist()) == list(range(200))
 

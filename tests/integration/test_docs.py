@@ -128,3 +128,12 @@ def test_every_command_that_the_pages_name_exists() -> None:
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         for command in re.findall(r"`mergelake ([a-z]+)", page.read_text()):
             assert re.search(rf"\b{command}\b", known), f"{page.name}: mergelake {command}"
+
+
+def test_what_the_page_of_costs_measures(tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    for snippet in snippets("docs/costs.md"):
+        if snippet.language == "python":
+            reader.follow(snippet)
+    stats = reader.names["stats"]
+    assert (stats.requests.put, reader.names["spent"].counters.put) == (2, 2)

@@ -125,5 +125,6 @@ def real_parts(seed: int) -> Iterator[None]:
         stack.enter_context(mock.patch("mergelake.parts.rewrite.REWRITTEN_WHOLE_BYTES", whole))
         stack.enter_context(mock.patch("mergelake.scan.narrowed.MARKS_MIN", 1))
         for place in _POOLS:
-            stack.enter_context(mock.patch(f"mergelake.{place}.ThreadPoolExecutor", SimPool))
+            stack.enter_context(mock.patch(f"mergelake.{place}.Pool", SimPool))
+        stack.enter_context(mock.patch("mergelake.merge.optimize.ThreadPoolExecutor", SimPool))
         yield

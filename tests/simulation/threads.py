@@ -100,6 +100,9 @@ class SimPool:
             future.set_exception(failure)
         return future
 
+    def shutdown(self, *_: object, **__: object) -> None:
+        pass
+
 
 def _wait(ready: Callable[[], bool]) -> None:
     if ready():
@@ -121,7 +124,7 @@ def simulated_threads() -> Iterator[None]:
         mock.patch("mergelake.log.leader.threading", fake),
         mock.patch("mergelake.log.recent.threading", fake),
         mock.patch("mergelake.log.commit.apart", lambda work, name: work()),
-        mock.patch("mergelake.log.at_once.ThreadPoolExecutor", SimPool),
-        mock.patch("mergelake.publish.publish.ThreadPoolExecutor", SimPool),
+        mock.patch("mergelake.log.at_once.Pool", SimPool),
+        mock.patch("mergelake.publish.publish.Pool", SimPool),
     ):
         yield

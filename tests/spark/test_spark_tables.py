@@ -227,3 +227,25 @@ def test_a_filtered_scan_reads_only_its_columns_and_granules(db, spark, frame):
     assert sum(rows for rows, _ in found) == frame.where("service = 'auth'").count()
     assert sum(size for _, size in found) <= len(found) * (needed + small)
     assert len(found) * (needed + small) < sizes["message.bin"]
+
+
+def test_aggregate_states_are_merged_in_tasks(db, spark):
+    db.sql(
+        "CREATE TABLE visits (k UInt8, users AggregateFunction(uniq, UInt64)) ENGINE = AggregatingMergeTree ORDER BY k"
+    )
+    table = db.table("visits")
+    states = [db.sql(f"SELECT uniqState(number) FROM numbers({first}, 10)").arrow()[0][0].as_py() for first in (0, 5)]
+    frame = spark.createDataFrame([(1, states[0]), (1, states[1]), (2, states[0])], "k int, users binary").coalesce(1)
+    frame.write.format("mergelake").mode("append").save(table.path)
+    assert db.sql("SELECT count() FROM visits").rows() == [(2,)]
+    table.append(frame)
+    table.merge(spark.createDataFrame([(3, states[0])], "k int, users binary"), ["k"])
+    shown = "SELECT k, uniqMerge(users) FROM visits{} GROUP BY k ORDER BY k"
+    expected = [(1, 15), (2, 10), (3, 10)]
+    assert db.sql(shown.format(" FINAL")).rows() == expected
+    source = spark.read.format("mergelake").option("final", True).load(table.path)
+    for final in (source, table.scan(final=True).spark()):
+        assert sorted(row.k for row in final.collect()) == [1, 2, 3]
+    db.sql("OPTIMIZE TABLE visits FINAL")
+    assert db.sql("SELECT count() FROM visits").rows() == [(3,)]
+    assert db.sql(shown.format("")).rows() == expected

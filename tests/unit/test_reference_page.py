@@ -21,7 +21,7 @@ OF_OTHER_ROOMS = {
     "Database": {
         "context", "engine_settings", "full_name", "known_table", "open", "resolver", "select", "table_names", "under",
     },
-    "Result": {"formatted_as"},
+    "Result": {"formatted_as", "metered_by", "query_result"},
     "Scan": {"of"},
     "Table": {"snapshot", "state"},
     "TableSchema": {"from_json", "to_json", "with_settings"},

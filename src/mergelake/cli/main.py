@@ -15,12 +15,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mergelake.cli import fsck, log as log_commands, parts as part_commands, retention, work as work_commands
+from mergelake.cli import (
+    cost as cost_command,
+    fsck,
+    log as log_commands,
+    parts as part_commands,
+    retention,
+    work as work_commands,
+)
 from mergelake.cli.common import Form, Options, TableName, Url, open_database, output_as
 from mergelake.cli.log import follow_history
+from mergelake.cli.log_format import log_as
 from mergelake.cli.output import FORMATS, Output, format_of, print_result, size
 from mergelake.cli.running import run_watched, when_up
 from mergelake.cli.signals import stop_on_signals
+from mergelake.cli.top import top
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import MergelakeError, error
 
@@ -42,9 +51,11 @@ commands = typer.Typer(
 )
 part_commands.register(commands)
 retention.register(commands)
+cost_command.register(commands)
 fsck.register(commands)
 work_commands.register(commands)
 commands.add_typer(log_commands.log, name="log")
+commands.command()(top)
 
 
 def app(arguments: list[str] | None = None) -> None:
@@ -274,6 +285,16 @@ def publish(
         output.note(f"ClickHouse reads it from {opened.location}")
 
 
+def _bytes(text: str) -> int:
+    from mergelake.core.settings import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError:
+        hint = "Write it plainly, or with k, M, G, T (thousands) or Ki, Mi, Gi, Ti (of 1024)"
+        raise error("BAD_ARGUMENTS", f"'{text}' is no number of bytes", hint) from None
+
+
 @commands.command()
 def node(
     url: Url,
@@ -297,21 +318,41 @@ def node(
         str | None,
         typer.Option(metavar="HOST:PORT", help="What those dial, if it is something else", show_default=False),
     ] = None,
+    slots: Annotated[int, typer.Option(help="How many merges run at once", min=1)] = 2,
+    max_upload_mbps: Annotated[
+        float | None,
+        typer.Option(help="Megabytes a second of uploads of volatile parts", show_default=False),
+    ] = None,
+    max_disk_bytes: Annotated[
+        str | None, typer.Option(help="Bytes below --local at most, such as 100Gi", show_default=False)
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve /metrics, /status, /healthz; port 0: any", show_default=False),
+    ] = None,
+    log_format: Annotated[str, typer.Option(help="text, or json: an object a line, to stderr")] = "text",
     form: Form = "table",
     options: Options = None,
 ) -> None:
     """Keep tables merged, and what nobody needs collected, until SIGTERM or Ctrl-C."""
+    from mergelake.node.status_server import StatusServer
+
     output = output_as(form)
     if once and listen:
         raise error("BAD_ARGUMENTS", "Both --once and --listen are given", "Who listens stays: give one of them")
+    log_as(log_format, name)
+    upload_bytes_per_s = None if max_upload_mbps is None else max_upload_mbps * 1e6
+    disk_bytes = None if max_disk_bytes is None else _bytes(max_disk_bytes)
 
     def begin() -> tuple[Node, str]:
         warehouse = open_database(url, options, spark, new=True).warehouse
         new_node = warehouse.node(
-            name, only=only or (), poll_s=poll, local=local, roles=roles.split(","), listen=listen, advertise=advertise
-        )
+            name, only=only or (), poll_s=poll, local=local, roles=roles.split(","), listen=listen, advertise=advertise,
+            slots=slots, max_upload_bytes_per_s=upload_bytes_per_s, max_disk_bytes=disk_bytes,
+        )  # fmt: skip
         where = f", and takes commits at {new_node.address}" if new_node.address else ""
-        looks = f"Node {name} looks after {len(only or warehouse.tables())} tables of {warehouse.url}{where}."
+        tables = len(only or warehouse.tables())
+        looks = f"Node {name} looks after {tables} table{'' if tables == 1 else 's'} of {warehouse.url}{where}."
         return new_node, f"{looks} Ctrl-C ends."
 
     with stop_on_signals() as stop:
@@ -320,12 +361,15 @@ def node(
             return
         worker, greeting = begun
         output.note(greeting)
-        if once:
-            while worker.step() or not worker.idle():
-                stop.wait(0.05)
-            worker.drain()
-        else:
-            worker.run(stop, grace_s=grace)
+        with StatusServer(metrics, worker.report) if metrics else nullcontext() as served:
+            if served is not None:
+                output.note(f"Metrics are at http://{served.address}/metrics.")
+            if once:
+                while worker.step() or not worker.idle():
+                    stop.wait(0.05)
+                worker.drain()
+            else:
+                worker.run(stop, grace_s=grace)
     status = worker.status
     output.facts(
         {

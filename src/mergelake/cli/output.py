@@ -160,7 +160,7 @@ def print_result(output: Output, result: Result, *, footer: bool) -> None:
             output.data(chunk)
     elif not result.columns:
         if footer:
-            output.note("Ok.")
+            output.note(f"Ok.{_billed(result)}")
         return
     else:
         first = _first(result, ROWS_SHOWN)
@@ -197,7 +197,14 @@ def summary(result: Result, shown: int) -> str:
     if stats.rows_read:
         speed = stats.rows_read / max(stats.elapsed_s, 1e-6)
         text += f" Processed {count(stats.rows_read)} rows, {size(stats.bytes_read)} ({count(speed)} rows/s)."
-    return text + (" On Spark." if stats.executor == "spark" else "")
+    return text + _billed(result) + (" On Spark." if stats.executor == "spark" else "")
+
+
+def _billed(result: Result) -> str:
+    """` 4 requests for 0.0000108.`: of a bucket what was asked of it."""
+    stats = result.stats
+    asked = stats.requests.requests
+    return f" {count(asked)} requests for {stats.cost:.7f}." if stats.billed and asked else ""
 
 
 def count(number: float) -> str:

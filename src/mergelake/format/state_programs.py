@@ -92,7 +92,7 @@ def optional(inner: Program) -> Program:
 def state_program(data_type: t.AggregateFunction) -> Program | None:
     """The program of one state of `data_type`; None for a function that we cannot walk over."""
     name, parameters = _split(data_type.function)
-    arguments = tuple(map(_plain, data_type.arguments))
+    arguments = plain_arguments(data_type)
     *_, base = _bases(_ALIASES.get(name, name))
     version = data_type.version or 0
     if version > (base in _VERSIONED) or (base in _WIDENED and not version and not _is_map(name, arguments)):
@@ -100,6 +100,11 @@ def state_program(data_type: t.AggregateFunction) -> Program | None:
     program = _build(name, parameters, arguments)
     # The first version of these has a byte more, which says whether its values are sorted.
     return program + fixed(1) if program is not None and version and base.endswith("Deterministic") else program
+
+
+def plain_arguments(data_type: t.AggregateFunction) -> Types:
+    """The types of the arguments as a state is made of them: without LowCardinality and SimpleAggregateFunction."""
+    return tuple(map(_plain, data_type.arguments))
 
 
 def _split(function: str) -> tuple[str, tuple[str, ...]]:

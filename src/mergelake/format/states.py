@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.format.kernels_states import DEPTH, walk_states
-from mergelake.format.memory import region
+from mergelake.format.memory import Region, region
 from mergelake.format.ragged import arrow_offsets
 from mergelake.format.serialization import Bounds, Serialization, Sink, StreamSource, as_numpy, coerced, refuse_nulls
 from mergelake.format.state_programs import state_program
@@ -30,32 +30,18 @@ class States(Serialization):
         self.stream = stream
         self.own_streams = (stream,)
         self.data_type = data_type
-        self._program = state_program(data_type)
-
-    def _steps(self) -> NDArray[np.int64]:
-        if self._program is None:
-            raise unknown_state(self.data_type)
-        return np.array(self._program.steps, np.int64).reshape(-1, 3)
 
     def encode(self, array: pa.Array, bounds: Bounds, out: Sink, *, nulls: bool = False) -> None:
         """Write `array`, whose every value must be exactly one state."""
         refuse_nulls(array, nulls=nulls)
         array = coerced(array, self.arrow)
-        edges = arrow_offsets(array)
-        data = array.buffers()[2]
-        body = region(data if data is not None else b"").part(int(edges[0]), int(edges[-1]))
-        edges -= edges[0]
-        walked = np.empty(len(edges), np.int32)
-        end = walk_states(as_numpy(body, np.uint8), self._steps(), len(array), walked, np.zeros(DEPTH, np.int64))
-        if end != body.size or not np.array_equal(walked, edges):
-            row = int(np.argmax(walked != edges)) - 1 if end >= 0 else 0
-            raise error("INCORRECT_DATA", f"Value {max(row, 0)} is not one state of type {self.data_type}")
+        body, edges = check_states(array, self.data_type)
         out.put(self.stream, body, edges[bounds])
 
     def decode(self, source: StreamSource, rows: int, granules: Bounds) -> pa.Array:
         """Read `rows` values."""
         cursor = source.stream(self.stream)
-        steps = self._steps()
+        steps = _steps(self.data_type)
         rest = cursor.rest()
         # Every state takes a byte at least; a row count that lies must not make us allocate.
         if rows > rest.size:
@@ -65,6 +51,30 @@ class States(Serialization):
         if used < 0:
             raise cursor.corrupt(f"A state of {self.data_type} leaves the stream")
         return pa.Array.from_buffers(self.arrow, rows, [None, pa.py_buffer(edges), cursor.take(used).buffer()])
+
+
+def check_states(states: pa.Array, data_type: t.AggregateFunction) -> tuple[Region, NDArray[np.int64]]:
+    """The bytes of a binary array, and where each value begins and the last ends.
+
+    Raises INCORRECT_DATA unless each value is exactly one state of the type.
+    """
+    edges = arrow_offsets(states)
+    data = states.buffers()[2]
+    body = region(data if data is not None else b"").part(int(edges[0]), int(edges[-1]))
+    edges -= edges[0]
+    walked = np.empty(len(edges), np.int32)
+    end = walk_states(as_numpy(body, np.uint8), _steps(data_type), len(states), walked, np.zeros(DEPTH, np.int64))
+    if end != body.size or not np.array_equal(walked, edges):
+        row = int(np.argmax(walked != edges)) - 1 if end >= 0 else 0
+        raise error("INCORRECT_DATA", f"Value {max(row, 0)} is not one state of type {data_type}")
+    return body, edges
+
+
+def _steps(data_type: t.AggregateFunction) -> NDArray[np.int64]:
+    program = state_program(data_type)
+    if program is None:
+        raise unknown_state(data_type)
+    return np.array(program.steps, np.int64).reshape(-1, 3)
 
 
 def unknown_state(data_type: t.DataType) -> Exception:

@@ -19,7 +19,9 @@ from mergelake.table.volatile_reads import OFF, VolatileReads
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from mergelake.core.schema import TableSchema
     from mergelake.merge.plan import MergeTask
+    from mergelake.order.states import StateMerger
 
 
 def is_strong_read(read_consistency: str) -> bool:
@@ -32,6 +34,14 @@ def is_strong_read(read_consistency: str) -> bool:
         message = f"There is no read_consistency '{read_consistency}'"
         raise error("BAD_ARGUMENTS", message, "It is 'strong' or 'cached'")
     return read_consistency == "strong"
+
+
+def state_merger() -> StateMerger | None:
+    """Merges aggregate states by ClickHouse; None where the extra `sql` is not installed."""
+    from mergelake.query.embedded.engine import available
+    from mergelake.query.embedded.states import merge_states
+
+    return merge_states if available() else None
 
 
 @dataclass(slots=True)
@@ -52,6 +62,11 @@ class Environment:
     """Whether reads take volatile parts from nodes: see `volatile_mode`."""
     volatile: VolatileReads = field(default_factory=lambda: VolatileReads(None, SystemClock()))
     """Reads them."""
+
+    @property
+    def states(self) -> StateMerger | None:
+        """`state_merger()`."""
+        return state_merger()
 
     def spark_session(self) -> SparkSession:
         """The session; started now if only its master was given (or nothing: `local[*]`)."""
@@ -76,7 +91,7 @@ class Environment:
         if self.spark is not None and tasks:
             from mergelake.spark.merge import run_merges
 
-            return run_merges(self.spark_session(), handle.store.spec, tasks)
+            return run_merges(self.spark_session(), handle.store.spec, tasks, self.states)
 
         gives_up = abandon.is_set if abandon is not None else lambda: False
         manifests: list[PartManifest] = []
@@ -89,6 +104,12 @@ class Environment:
             manifests.append(self._merge(handle, task, gives_up, on_rows=report))
             rows_before += task.rows
         return manifests
+
+    def check_merges(self, schema: TableSchema) -> None:
+        """SUPPORT_IS_DISABLED if parts of such a table cannot be merged in this process."""
+        from mergelake.order.modes import working_mode
+
+        working_mode(schema, self.states)
 
     def run_mutations(
         self, handle: TableHandle, tasks: Sequence[MergeTask], gives_up: Callable[[], bool] = lambda: False
@@ -114,10 +135,15 @@ class Environment:
         return execute_mutations(handle.store, tasks, execute)
 
     def build_volatile(
-        self, handle: TableHandle, task: MergeTask, disk: Store, unwanted: Callable[[], bool]
+        self,
+        handle: TableHandle,
+        task: MergeTask,
+        disk: Store,
+        unwanted: Callable[[], bool],
+        on_rows: Callable[[int], None] = lambda rows: None,
     ) -> PartManifest:
         """Execute a merge onto the node's `disk`, in this process; ends soon with ABORTED when it is `unwanted`."""
-        return self._merge(handle, task, unwanted, disk)
+        return self._merge(handle, task, unwanted, disk, on_rows)
 
     def _merge(
         self,
@@ -135,5 +161,12 @@ class Environment:
             on_rows(rows)
 
         return execute_merge(
-            handle.store, task, handle.ids, handle.clock, on_progress=heard, threads=self.threads, disk=disk
+            handle.store,
+            task,
+            handle.ids,
+            handle.clock,
+            on_progress=heard,
+            threads=self.threads,
+            disk=disk,
+            states=self.states,
         )

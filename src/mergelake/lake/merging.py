@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def merge_source(handle: TableHandle, env: Environment, source: Any, request: MergeRequest, token: str) -> Commit:
     """Merge data of a user; see `Table.merge`."""
     throttle(handle)
-    workers = Workers(env.caches, env.threads)
+    workers = Workers(env.caches, env.threads, env.states)
     if type(source).__module__.startswith("pyspark."):
         from mergelake.spark.upsert import merge_frame
 

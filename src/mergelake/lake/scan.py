@@ -110,7 +110,12 @@ class Scan:
         from mergelake.spark.scan import scan_frame
 
         return scan_frame(
-            session or self.env.spark_session(), self.handle.store.spec, self.handle.directory, self.plan, tasks=tasks
+            session or self.env.spark_session(),
+            self.handle.store.spec,
+            self.handle.directory,
+            self.plan,
+            tasks=tasks,
+            states=self.env.states,
         )
 
     def explain(self) -> str:
@@ -119,4 +124,12 @@ class Scan:
 
     def _storage_batches(self) -> Iterator[pa.RecordBatch]:
         directory, env = self.handle.directory, self.env
-        return read_items(self.store, directory, self.plan, caches=env.caches, threads=env.threads, stats=self.stats)
+        return read_items(
+            self.store,
+            directory,
+            self.plan,
+            caches=env.caches,
+            threads=env.threads,
+            stats=self.stats,
+            states=env.states,
+        )

@@ -168,6 +168,7 @@ class Table:
             threads=self.env.threads,
             base_version=handle.base_version(),
             on_progress=on_progress,
+            states=self.env.states,
         )
         identity = InsertIdentity(dedup_token, by_part, rows.hexdigest() if hashed else "")
         return commit_parts(handle, manifests, identity)
@@ -187,7 +188,9 @@ class Table:
         from mergelake.table.insert import commit_parts
 
         handle = self.handle
-        manifests = write_frame(frame, handle.store.spec, handle.directory, handle.schema, handle.base_version())
+        manifests = write_frame(
+            frame, handle.store.spec, handle.directory, handle.schema, handle.base_version(), self.env.states
+        )
         return commit_parts(handle, manifests, InsertIdentity(dedup_token or ""))
 
     def scan(
@@ -314,6 +317,8 @@ class Table:
         final: bool = False,
         skip_merged: bool = False,
         throw_if_noop: bool = False,
+        deduplicate: Sequence[str] | bool = False,
+        cleanup: bool = False,
         on_progress: OnProgress | None = None,
     ) -> int:
         """Merge parts now, and return the number of merges that were committed.
@@ -334,6 +339,12 @@ class Table:
             Leave partitions alone that are one merged part.
         throw_if_noop
             CANNOT_ASSIGN_OPTIMIZE if there is nothing to merge.
+        deduplicate
+            True, or names of columns with those of all keys: of the rows of a merge that are equal in all columns, or
+            in these, only the first stays.
+        cleanup
+            With `final`: rows that a ReplacingMergeTree has marked deleted do not stay. The table needs the setting
+            `allow_experimental_replacing_merge_with_cleanup`.
         on_progress
             Called with the rows that are merged, now and again.
 
@@ -348,6 +359,8 @@ class Table:
             raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
         if not isinstance(final, bool):
             raise error("TYPE_MISMATCH", f"final is {final!r}", "Give True or False")
+        if isinstance(deduplicate, str):
+            raise error("TYPE_MISMATCH", f"deduplicate is the text '{deduplicate}'", f"Give a list: ['{deduplicate}']")
         self.refresh()
         return optimize(
             self.handle,
@@ -359,6 +372,8 @@ class Table:
             one_job=self.env.spark is not None,
             threads=self.env.threads,
             on_progress=on_progress,
+            deduplicate=deduplicate,
+            cleanup=cleanup,
         )
 
     def check(self) -> pa.Table:

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -22,6 +23,8 @@ from mergelake.log.catalog import DEFAULT
 from mergelake.log.verify import LogReport, Progress
 from mergelake.peer.client import PeerClient
 from mergelake.store import Store, StoreSpec, open_store
+from mergelake.store.meter import Tally, metered
+from mergelake.store.prices import Prices, prices_of
 from mergelake.table.catalog import Catalog, Name
 from mergelake.table.handle import TableHandle
 from mergelake.table.volatile_reads import OFF, VolatileReads, volatile_mode
@@ -62,6 +65,7 @@ class Warehouse:
         spark: SparkSession | str | None = None,
         log: str | None = None,
         read_consistency: str = "strong",
+        prices: Prices | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         read_volatile: str = OFF,
     ) -> None:
         """Open a warehouse; nothing is read or written yet.
@@ -86,6 +90,8 @@ class Warehouse:
             As for `connect`; it may also be given as the storage option `log`.
         read_consistency
             As for `connect`.
+        prices
+            As for `connect`; the path of a file may also be given as the storage option `prices`.
         read_volatile
             As for `connect`.
         """
@@ -96,6 +102,8 @@ class Warehouse:
             raise error("TYPE_MISMATCH", f"A {type(spark).__name__} is no Spark session", "Give one, or a master's URL")
         if isinstance(location, str):
             store_options, log_option = split_options(storage_options)
+            prices_option = store_options.pop("prices", None)
+            prices = prices_option if prices is None else prices
             self.store: Store = open_store(location, store_options)
             if log_option is not None and log not in (None, log_option):
                 raise error(
@@ -104,6 +112,8 @@ class Warehouse:
             log = log_option if log is None else log
         else:
             self.store = location.open() if isinstance(location, StoreSpec) else location
+        self.prices = prices_of(prices)
+        """What the store bills, for what statements and tables cost."""
         self.clock = clock or SystemClock()
         self.ids = ids or RandomIds()
         author_text = author_name() if author is None else author
@@ -127,6 +137,20 @@ class Warehouse:
     def url(self) -> str:
         """Its URL without secrets; for a directory, the absolute path."""
         return self.store.url
+
+    @contextmanager
+    def metered(self) -> Iterator[Tally]:
+        """Count the requests to the store, and their bytes, that are sent in the context, by this thread or for it.
+
+        >>> warehouse = Warehouse("memory://metered")
+        >>> table = warehouse.create_table("t", {"k": "UInt64"}, order_by="k")
+        >>> with warehouse.metered() as spent:
+        ...     _ = table.append({"k": [1]})
+        >>> spent.counters.put, f"{warehouse.prices.cost(spent.counters):.6f} {warehouse.prices.currency}"
+        (2, '0.000010 USD')
+        """
+        with metered(self.store) as tally:
+            yield tally
 
     @property
     def exists(self) -> bool:
@@ -255,6 +279,8 @@ class Warehouse:
         roles: Sequence[str] = ("merge", "mutate", "upload", "gc"),
         listen: str | None = None,
         advertise: str | None = None,
+        max_upload_bytes_per_s: float | None = None,
+        max_disk_bytes: int | None = None,
     ) -> Node:
         """A background worker that merges tables: call its `run(stop)` in a thread or process of its own.
 
@@ -279,6 +305,10 @@ class Warehouse:
             together with its own (see `docs/many-writers.md`), and serves its volatile parts to readers.
         advertise
             The address that other processes connect to, if it is not `listen`.
+        max_upload_bytes_per_s
+            Bytes a second of all uploads of volatile parts together (default: no limit).
+        max_disk_bytes
+            Bytes that the node keeps below `local` at most (default: half of what is free).
         """
         # Most processes are no nodes: what a node needs is loaded here.
         from mergelake.gc.collect import collect_round
@@ -286,11 +316,17 @@ class Warehouse:
         from mergelake.node.disk import open_disk
         from mergelake.node.listening import Listening
         from mergelake.node.runner import ROLES, Node
+        from mergelake.node.throttle import Throttle
 
         if advertise and not listen:
             raise error("BAD_ARGUMENTS", "An address is advertised, and nobody listens", "Give listen, too")
         if slots < 1 or poll_s <= 0:
             raise error("BAD_ARGUMENTS", f"A node cannot have {slots} slots and look every {poll_s} s")
+        for what, limit in (("bytes uploaded a second", max_upload_bytes_per_s), ("bytes on its disk", max_disk_bytes)):
+            if limit is not None and not limit > 0:
+                raise error("BAD_ARGUMENTS", f"A node cannot have a limit of {limit} {what}", "Give more, or None")
+        if max_disk_bytes is not None and local is None:
+            raise error("BAD_ARGUMENTS", "The bytes on the disk are limited, and there is no disk", "Give local, too")
         if isinstance(only, str):
             raise error("TYPE_MISMATCH", f"only is the text '{only}'", f"Give a list of tables: ['{only}']")
         bounds = MergeSlots(total=slots, lower_at_free=1, whole_partition_at_free=1)
@@ -306,13 +342,13 @@ class Warehouse:
             return {each: handle for each, handle in self.handles().items() if not wanted or each in wanted}
 
         def run_merge(handle: TableHandle, task: MergeTask) -> PartManifest:
-            return self.env.run_merges(handle, [task], node.abandon)[0]
+            return self.env.run_merges(handle, [task], node.abandon, node.watch(handle, task))[0]
 
         def run_mutations(handle: TableHandle, tasks: Sequence[MergeTask]) -> Sequence[PartManifest | None]:
             return self.env.run_mutations(handle, tasks, node.abandon.is_set)
 
         def build(handle: TableHandle, task: MergeTask, disk: LocalDisk, unwanted: Callable[[], bool]) -> PartManifest:
-            return self.env.build_volatile(handle, task, disk.store, unwanted)
+            return self.env.build_volatile(handle, task, disk.store, unwanted, node.watch(handle, task))
 
         def collect() -> int:
             reports = map(collect_round, handles().values()) if wanted else (report for _, report in self._rounds())
@@ -332,6 +368,9 @@ class Warehouse:
         node = Node(
             name, handles, run_merge, clock=self.clock, slots=bounds, poll_s=poll_s, roles=tuple(roles), disk=disk,
             build=build, disk_free=disk_free, collect=collect, listening=listening, run_mutations=run_mutations,
+            check_merges=self.env.check_merges,
+            upload_rate=Throttle(max_upload_bytes_per_s, self.clock) if max_upload_bytes_per_s else None,
+            disk_bytes_max=max_disk_bytes,
         )  # fmt: skip
         self._nodes.add(node)
         return node

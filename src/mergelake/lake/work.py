@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from mergelake.core.errors import ConflictError, error
 from mergelake.core.manifest import PartManifest
+from mergelake.lake.environment import state_merger
 from mergelake.lake.warehouse import Warehouse
 from mergelake.log.state import known_ids
 from mergelake.log.volatile import pending
@@ -140,12 +141,19 @@ def work_on_spark(
 
     planned = [decode_task(_bytes(task)) for task in tasks]
     stores = [Warehouse(each.url, storage_options).store.spec for each in planned]
-    parts = run_works(spark, [(store, each.task) for store, each in zip(stores, planned, strict=True)])
+    parts = run_works(spark, [(store, each.task) for store, each in zip(stores, planned, strict=True)], state_merger())
     return [encode_result(each.digest, part) for each, part in zip(planned, parts, strict=True)]
 
 
 def _executed(warehouse: Warehouse, task: MergeTask) -> PartManifest | None:
-    return execute_task(warehouse.store, task, warehouse.ids, warehouse.clock, threads=warehouse.env.threads)
+    return execute_task(
+        warehouse.store,
+        task,
+        warehouse.ids,
+        warehouse.clock,
+        threads=warehouse.env.threads,
+        states=warehouse.env.states,
+    )
 
 
 def _commit(handle: TableHandle, task: MergeTask, part: PartManifest | None) -> int:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from typing import TypeVar
+
+from mergelake.store.meter import Pool
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -20,7 +21,7 @@ def at_once(call: Callable[[T], R], items: Sequence[T], threads: int) -> list[R]
     """The result of `call` for each item, in order, by up to `threads` threads."""
     if len(items) <= 1 or threads <= 1:
         return [call(item) for item in items]
-    with ThreadPoolExecutor(min(threads, len(items))) as pool:
+    with Pool(min(threads, len(items))) as pool:
         try:
             results = pool.map(call, items)
         except RuntimeError:

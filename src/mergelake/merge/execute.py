@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +31,7 @@ from mergelake.format.extremes import merge_extremes
 from mergelake.format.granules import granule_size
 from mergelake.format.partition import Partition
 from mergelake.merge.combine import aligned, combine_column, removed_rows, without_removed
+from mergelake.merge.deduplicate import Repetitions
 from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
@@ -39,8 +39,9 @@ from mergelake.merge.source import SourceReader
 from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.merging import MergeStep, merge_runs
 from mergelake.order.mode import Mask, Mode
-from mergelake.order.modes import mode_of
-from mergelake.order.normalized_keys import word_count
+from mergelake.order.modes import working_mode
+from mergelake.order.normalized_keys import numpy_values, word_count
+from mergelake.order.states import StateMerger
 from mergelake.parts.ahead import hold_packed, open_parts
 from mergelake.parts.default_codec import asks_sources, merged_codec
 from mergelake.parts.fetch import is_remote
@@ -48,6 +49,7 @@ from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.listing import projection_names
 from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.writer import PartWriter, is_compact
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 
 Progress = Callable[[int, int], None]
@@ -69,12 +71,14 @@ def execute_merge(
     on_progress: Progress | None = None,
     threads: int = 2,
     disk: Store | None = None,
+    states: StateMerger | None = None,
 ) -> PartManifest:
     """Write the result of `task` and return its manifest; nothing is committed.
 
-    `disk` is the node's own, for local sources and a local result.
+    `disk` is the node's own, for local sources and a local result. `states` merges aggregate states.
     The objects lie under a new id, so any number of attempts may run at once. A failed one deletes its own objects.
-    Raises `CorruptDataError` for a damaged source, NOT_IMPLEMENTED for an engine without merges.
+    Raises `CorruptDataError` for a damaged source, NOT_IMPLEMENTED for an engine without merges, SUPPORT_IS_DISABLED
+    for aggregate states that only `states` could merge.
     """
     check_engine(task.schema)
     # The encoded text is searched first, as decoding thousands of files takes long.
@@ -82,7 +86,7 @@ def execute_merge(
     dropped = {name for manifest in manifests for name in projection_names(manifest.file_table())}
     if dropped:
         _logger.warning("a merge of %s drops projections %s: they are not built", task.directory, sorted(dropped))
-    merge = _Merge(store, task, max(1, threads), on_progress, disk or store)
+    merge = _Merge(store, task, max(1, threads), on_progress, disk or store, states)
     order = merge.settled(merge.record())
     writer = merge.open_writer(order, ids, clock)
     try:
@@ -94,13 +98,21 @@ def execute_merge(
 
 
 class _Merge:
-    def __init__(self, store: Store, task: MergeTask, threads: int, on_progress: Progress | None, disk: Store) -> None:
+    def __init__(
+        self,
+        store: Store,
+        task: MergeTask,
+        threads: int,
+        on_progress: Progress | None,
+        disk: Store,
+        states: StateMerger | None,
+    ) -> None:
         self._target = disk if task.local else store
         self._task = task
         self._threads = threads
         self._settings = TableSettings(task.schema.settings)
         self._keys: TableKeys = table_keys(task.schema)
-        self._mode: Mode | None = mode_of(task.schema) if task.kind != "mutation" else None
+        self._mode: Mode | None = working_mode(task.schema, states) if task.kind != "mutation" else None
         self._combined: RowOrder | None = None
         """The order with the rows that are removed; None if none is."""
         self._removed: Mask | None = None
@@ -159,9 +171,11 @@ class _Merge:
         return record_order(steps, len(self._sources), self._mode.begin(False), parts)
 
     def settled(self, order: RowOrder) -> RowOrder:
-        """The order without the rows that the engine removes once they are combined."""
+        """The order without the rows that the engine removes once they are combined, and those that the task does."""
         combination = self._mode.combination if self._mode else None
-        if combination is None or not combination.nothing:
+        if combination is None:
+            return self._narrowed(order)
+        if not combination.nothing:
             return order
         sums = ((self._gather(order, name, [name]), judge) for name, judge in combination.nothing.items())
         removed = removed_rows(sums)
@@ -169,6 +183,23 @@ class _Merge:
             return order
         self._combined, self._removed = order, removed
         return without_removed(order, removed)
+
+    def _narrowed(self, order: RowOrder) -> RowOrder:
+        """The order without the rows that CLEANUP and DEDUPLICATE remove; an engine that combines rows has none."""
+        tombstone = self._mode.tombstone if self._mode else None
+        if self._task.cleanup and tombstone is not None:
+            flags = [numpy_values(array) == 1 for array in self._gather(order, tombstone, [tombstone])]
+            order = without_removed(order, np.concatenate(flags)) if flags else order
+        names = self._task.deduplicate
+        if names is not None:
+            repetitions = Repetitions(self._task.schema, names)
+            columns = [self._gather(order, name, names) for name in names]
+            found = [
+                repetitions.push(pa.RecordBatch.from_arrays(list(arrays), list(names)))
+                for arrays in zip(*columns, strict=True)
+            ]
+            order = without_removed(order, np.concatenate(found)) if found else order
+        return order
 
     def open_writer(self, order: RowOrder, ids: IdSource, clock: Clock) -> PartWriter:
         """The writer of the result, with granules by ClickHouse's rule for the average row."""
@@ -221,7 +252,7 @@ class _Merge:
             for index in apart:
                 self._write_index(writer, order, index)
             return
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="mergelake-merge") as pool:
+        with Pool(self._threads, thread_name_prefix="mergelake-merge") as pool:
             work = [pool.submit(self._write_columns, writer, order, names, alone) for names in self._groups(others)]
             work.append(pool.submit(self._write_key, writer, order, key_columns))
             work += [pool.submit(self._write_index, writer, order, index) for index in apart]

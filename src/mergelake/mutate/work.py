@@ -10,15 +10,24 @@ from mergelake.merge.execute import Progress, execute_merge
 from mergelake.merge.plan import MergeTask
 from mergelake.mutate.execute import execute_mutation
 from mergelake.mutate.ranges import matching_ranges
+from mergelake.order.states import StateMerger
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.layout import object_key
 from mergelake.store.protocol import Store
 
 
 def execute_task(
-    store: Store, task: MergeTask, ids: IdSource, clock: Clock, on_progress: Progress | None = None, threads: int = 2
+    store: Store,
+    task: MergeTask,
+    ids: IdSource,
+    clock: Clock,
+    on_progress: Progress | None = None,
+    threads: int = 2,
+    states: StateMerger | None = None,
 ) -> PartManifest | None:
     """Write the part that `task` describes; None if it is a mutation that changes no row. Nothing is committed.
+
+    `states` merges aggregate states.
 
     NO_SUCH_DATA_PART, before anything is written, if the objects of a source are gone. Other errors are those of
     `execute_merge` and `execute_mutation`.
@@ -28,7 +37,7 @@ def execute_task(
             for key in _first_objects(task):
                 store.head(key)
         if task.kind != "mutation":
-            return execute_merge(store, task, ids, clock, on_progress, threads)
+            return execute_merge(store, task, ids, clock, on_progress, threads, states=states)
         ranges = matching_ranges(store, [task])[task.source_ids[0]]
         return execute_mutation(store, task, ids, clock, on_progress, threads, ranges) if ranges else None
     except NotFoundError as missing:

@@ -72,6 +72,8 @@ class TableView:
     """Address and token to announce to other processes, so that the node takes their commits; None: nothing."""
     mutating: frozenset[frozenset[str]] = frozenset()
     """Those of the running merges that are mutations: ids of their parts."""
+    merges: bool = True
+    """Whether its parts can be merged in this process: its engine may need ClickHouse to merge aggregate states."""
 
     @property
     def settings(self) -> TableSettings:

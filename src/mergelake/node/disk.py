@@ -106,13 +106,13 @@ def copy_part(
     manifest: PartManifest,
     new_id: str,
     base_version: int,
-    go_on: Callable[[], None] = lambda: None,
+    go_on: Callable[[int], None] = lambda size: None,
 ) -> PartManifest:
     """Copy a part's objects from one store to another, under a new id; returns its manifest there.
 
-    Each file's hash is verified. `go_on` is called before each piece, and may raise. A failure deletes the copied
-    objects, or leaves them to collection. Raises CorruptDataError (CHECKSUM_DOESNT_MATCH) if the source does not match
-    the manifest.
+    Each file's hash is verified. `go_on` is called with the size of each piece before it is sent, and may raise. A
+    failure deletes the copied objects, or leaves them to collection. Raises CorruptDataError (CHECKSUM_DOESNT_MATCH) if
+    the source does not match the manifest.
     """
     objects = _objects(manifest)
     done: list[str] = []
@@ -125,8 +125,8 @@ def copy_part(
                 _verify(directory, file, data)
             new_key = f"{directory}/{_renamed(key, manifest.id, new_id)}"
             done.append(new_key)
-            go_on()
             if size <= _SMALL:
+                go_on(size)
                 target.put(new_key, data)
             else:
                 target.put_large(new_key, _pieces(data, go_on))
@@ -138,10 +138,11 @@ def copy_part(
     return replace(with_keys(manifest, keys), id=new_id, base_version=base_version)
 
 
-def _pieces(data: Buffer, go_on: Callable[[], None]) -> Iterator[Buffer]:
+def _pieces(data: Buffer, go_on: Callable[[int], None]) -> Iterator[Buffer]:
     for at in range(0, len(data), _CHUNK):
-        go_on()
-        yield data[at : at + _CHUNK]
+        piece = data[at : at + _CHUNK]
+        go_on(len(piece))
+        yield piece
 
 
 def _objects(manifest: PartManifest) -> dict[str, tuple[int, list[PartFile]]]:

@@ -17,7 +17,7 @@ from mergelake.log.leader import CommitService, ServedLog
 from mergelake.log.passing import SERVICE
 from mergelake.node.serving import VolatileService
 from mergelake.peer.address import address_of, parse_address
-from mergelake.peer.listener import Listener
+from mergelake.peer.listener import Handler, Listener
 from mergelake.table.volatile_wire import SERVICE as VOLATILE_SERVICE
 
 OTHERS_MIN = 4
@@ -45,6 +45,10 @@ class Listening:
         self.address = address_of(host if named in ("0.0.0.0", "::") else named, named_port or self._listener.port)
         self.clock = clock
         self._listener.start()
+
+    def serve(self, name: str, handler: Handler) -> None:
+        """Answer requests to a service by `handler` from now on."""
+        self._listener.serve(name, handler)
 
     def close(self) -> None:
         """Accept no more requests; those under way are answered."""

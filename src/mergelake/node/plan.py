@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from mergelake.core.settings import TableSettings
+from mergelake.core.types import AggregateFunction
 from mergelake.log.state import ActivePart, State, VolatilePart
 from mergelake.log.volatile import dependents, inside, outermost
 from mergelake.merge.select import merge_bytes_limit
@@ -114,11 +115,12 @@ def are_volatile(node: NodeView, table: TableView) -> bool:
     """Whether this node's merges of the table begin as volatile parts."""
     policy = table.settings.text("merge_upload_policy")
     chosen = policy == "volatile" or (policy == "auto" and node.keeps_volatile)
-    return chosen and volatile_allowed(table.state.schema)
+    return chosen and table.merges and volatile_allowed(table.state.schema)
 
 
 def _announces_disk(node: NodeView, table: TableView) -> bool:
-    return node.merges and node.keeps_volatile and table.settings.text("merge_upload_policy") == "auto"
+    merges = node.merges and table.merges
+    return merges and node.keeps_volatile and table.settings.text("merge_upload_policy") == "auto"
 
 
 def _left_to_others(node: NodeView, table: TableView) -> bool:
@@ -208,6 +210,8 @@ def _kept(table: TableView) -> _Kept:
     """
     live = {part.id: (part, held) for held in table.state.volatile.values() for part in held}
     reading = [live[volatile_id][0].info for volatile_id in table.building if volatile_id in live]
+    # The bytes of equal states may differ: they depend on which were merged first.
+    with_states = any(isinstance(column.type, AggregateFunction) for column in table.state.schema.stored)
     kept = _Kept([], [], [])
     for local in table.local.values():
         if local.id in live:
@@ -222,7 +226,7 @@ def _kept(table: TableView) -> _Kept:
                 kept.cached.append(Cached(published.added_ms, table.table_id, local.id, size))
         else:
             kept.lost.append(local.id)
-            if published is not None:
+            if published is not None and not (with_states and published.manifest.rows == local.manifest.rows):
                 kept.different.append(local.id)
     return kept
 
@@ -281,7 +285,7 @@ def _builds(node: NodeView, table: TableView) -> Iterator[Build | Adopt]:
         return
     absent = [part for part in _absent(table) if part.id not in table.failed]
     yield from (Build(table.table_id, part.id) for part in absent if part.owner == node.name)
-    if node.merges:
+    if node.merges and table.merges:
         for part in absent:
             if part.owner != node.name and (part.owner in table.silent or part.owner not in table.state.leases):
                 yield Adopt(table.table_id, part.id, part.owner)
@@ -301,7 +305,7 @@ def _new_merges(
     total = max(node.slots.total - reserved, min(1, node.slots.total - used))
     if used >= total:
         return started
-    waiting = [table for table in tables if not _left_to_others(node, table)]
+    waiting = [table for table in tables if table.merges and not _left_to_others(node, table)]
     candidates = {
         table.table_id: Candidates(node, table, memories.setdefault(table.table_id, Memory()), claimed=False)
         for table in waiting

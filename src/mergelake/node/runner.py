@@ -19,13 +19,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 from mergelake.core.clock import Clock
 from mergelake.core.errors import MergelakeError
+from mergelake.core.schema import TableSchema
+from mergelake.merge.plan import MergeTask
 from mergelake.merge.select import MergeSlots
 from mergelake.node.actions import Action, Build, Merge, Mutate, NodeView, TableView, Upload
 from mergelake.node.candidates import Memory
 from mergelake.node.disk import LocalDisk, sweep
 from mergelake.node.listening import Listening
 from mergelake.node.plan import tick
-from mergelake.node.status import NodeStatus
+from mergelake.node.report import STATUS_SERVICE, NodeReport, Requests, encode_report, table_report
+from mergelake.node.status import NodeStatus, event_of, resident_bytes
+from mergelake.node.throttle import Throttle
 from mergelake.node.worker import BuildRunner, MergeRunner, MutationRunner, TableWorker
 from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
@@ -38,6 +42,8 @@ DOWN_FIRST_S, DOWN_MAX_S = 0.1, 30.0
 """Pauses between two attempts to reach a store that does not answer."""
 IDLE_S = 5.0
 """Seconds for which an empty plan is valid, if its input does not change."""
+SILENT_S = 60.0
+"""Seconds without a tick after which a node counts as stuck."""
 GC_PERIOD_S = 3600.0
 """Seconds between two rounds of collection of a node."""
 CACHE_BYTES = 4 << 30
@@ -63,6 +69,9 @@ class Node:
         collect: Callable[[], int] | None = None,
         listening: Listening | None = None,
         run_mutations: MutationRunner | None = None,
+        check_merges: Callable[[TableSchema], None] = lambda schema: None,
+        upload_rate: Throttle | None = None,
+        disk_bytes_max: int | None = None,
     ) -> None:
         """`tables` returns the handles of the tables to merge, by name; it is called in each tick.
 
@@ -70,7 +79,9 @@ class Node:
         two ticks of an idle node. `disk` is for volatile parts, and belongs to this node alone; `build` builds their
         bytes, and `disk_free` returns its free bytes. `collect` runs a round of collection, and returns how many
         objects it deleted. `listening` takes commits of others, until the node has left. `run_mutations` rewrites parts
-        for mutations.
+        for mutations. `check_merges` raises an error if parts of such a table cannot be merged in this process: they
+        are left to other nodes. `upload_rate` bounds the bytes a second of uploads, `disk_bytes_max` what it keeps on
+        its disk.
         """
         self.name = name
         self.status = NodeStatus()
@@ -79,13 +90,15 @@ class Node:
         self._tables = tables
         self._run_merge = run_merge
         self._run_mutations = run_mutations
+        self._check_merges = check_merges
         self._build = build
         self._clock = clock
         self._slots = slots or MergeSlots(total=2, lower_at_free=1, whole_partition_at_free=1)
         self._poll_s = poll_s
         self._roles = roles
         self._disk = disk
-        self._disk_free = disk_free
+        self._disk_free, self._disk_bytes_max = disk_free, disk_bytes_max
+        self._upload_rate = upload_rate
         self._swept = disk is None
         self._idle: tuple[bool, list[TableView]] = (False, [])
         self._idle_until_s = 0.0
@@ -93,11 +106,14 @@ class Node:
         self._planning = threading.Lock()
         """Guards the memories, as any thread may call `idle`."""
         self._down_s = 0.0
+        self._started_ms, self._ticked_s, self._draining = clock.now_ms(), clock.monotonic_s(), False
         self._collect = collect if "gc" in roles else None
         self._collect_at_s = clock.monotonic_s() + GC_PERIOD_S
         self._listening = listening
         self._workers: dict[str, TableWorker] = {}
         self._woken = threading.Event()
+        if listening is not None:
+            listening.serve(STATUS_SERVICE, lambda payload: encode_report(self.report()))
         self._pool = ThreadPoolExecutor(2 * self._slots.total, thread_name_prefix=f"merge-{name}")
 
     @property
@@ -114,6 +130,51 @@ class Node:
     def retained_bytes(self) -> int:
         """Bytes of the retired parts of its tables that older versions and tags still show."""
         return sum(worker.handle.log.state.retired.bytes_on_disk for worker in self._workers.values())
+
+    def report(self) -> NodeReport:
+        """What it is at, as of now; any thread may call it, and it makes no request."""
+        states = [(worker, worker.handle.log.state) for worker in [*self._workers.values()]]
+        workers = [worker for worker, state in states if not state.dropped]
+        work = [worker.work() for worker in workers]
+        counters = [worker.handle.store.counters for worker in workers[:1]]  # all tables are in one store
+        held = self._disk_held(workers)
+        free = self._free(held) if self._disk is not None else None
+        return NodeReport(
+            node=self.name,
+            now_ms=self._clock.now_ms(),
+            started_ms=self._started_ms,
+            roles=list(self._roles),
+            slots=self._slots.total,
+            healthy=not self._down_s and self._clock.monotonic_s() - self._ticked_s <= max(SILENT_S, 10 * self._poll_s),
+            draining=self._draining,
+            disk=self._disk is not None,
+            disk_free_bytes=free,
+            disk_parts_bytes=held,
+            memory_bytes=resident_bytes(),
+            counters=self.status.counters(),
+            last_error=self.status.last_error,
+            requests=Requests(**{name: getattr(c, name) for c in counters for name in Requests.__struct_fields__}),
+            running=[each for running, _, _ in work for each in running],
+            volatile=[each for _, volatile, _ in work for each in volatile],
+            back_offs=[each for _, _, back_offs in work for each in back_offs],
+            tables=[table_report(worker.name, state) for worker, state in states if not state.dropped],
+        )
+
+    def watch(self, handle: TableHandle, task: MergeTask) -> Callable[[int], None]:
+        """A function that is told how many rows of a running merge are done."""
+        worker = self._workers.get(handle.directory)
+        return worker.watch(task) if worker is not None else lambda rows: None
+
+    def _disk_held(self, workers: Iterable[TableWorker]) -> int:
+        return sum(worker.disk_bytes for worker in workers) if self._disk is not None else 0
+
+    def _free(self, held: int) -> int | None:
+        """Free bytes of the disk, for this node, which holds so many."""
+        free = self._disk_free()
+        if self._disk_bytes_max is None:
+            return free
+        left = max(0, self._disk_bytes_max - held)
+        return left if free is None else min(free, left)
 
     def run(self, stop: threading.Event, grace_s: float | None = None) -> None:
         """Run ticks until `stop` is set; then `drain(grace_s)`."""
@@ -144,6 +205,7 @@ class Node:
 
     def drain(self, grace_s: float | None = None) -> None:
         """Start no new merge, publish the parts on the disk, and wait for running work, at most `grace_s` seconds."""
+        self._draining = True
         end_s = None if grace_s is None else self._clock.monotonic_s() + grace_s
         while self._step(draining=True) or self._unfinished():
             if end_s is not None and self._clock.monotonic_s() >= end_s:
@@ -165,6 +227,7 @@ class Node:
 
     def _step(self, *, draining: bool) -> int:
         self.status.add(ticks=1)
+        self._ticked_s = self._clock.monotonic_s()
         try:
             tables = self._tables()
             self._forget_others({handle.directory for handle in tables.values()})
@@ -173,9 +236,10 @@ class Node:
             return 0
         self._is_up()
         known: list[TableWorker] = []
-        for handle in tables.values():
+        for name, handle in tables.items():
             try:
                 worker = self._worker(handle)
+                worker.name = name
             except Exception as failure:  # noqa: BLE001  one bad table must not end the node
                 self._cannot("the node's disk cannot be read", failure)
                 continue
@@ -209,7 +273,7 @@ class Node:
             self._clock.now_ms(),
             self._slots,
             disk=self._disk is not None,
-            disk_free_bytes=self._disk_free(),
+            disk_free_bytes=self._free(self._disk_held(self._workers.values())),
             cache_bytes=CACHE_BYTES,
             merges="merge" in self._roles,
             uploads="upload" in self._roles,
@@ -240,6 +304,8 @@ class Node:
                 listening=self._listening,
                 run_mutations=self._run_mutations,
                 merges_on_disk={"merge", "upload"} <= set(self._roles),
+                check_merges=self._check_merges,
+                upload_rate=self._upload_rate,
             )
         return self._workers[handle.directory]
 
@@ -252,17 +318,18 @@ class Node:
     def _is_down(self, failure: MergelakeError) -> None:
         """Note that the store does not answer: log it once, and retry after longer and longer pauses."""
         if not self._down_s:
-            self._cannot("the tables cannot be looked up now, and the node waits", failure)
+            self._cannot("the tables cannot be looked up now, and the node waits", failure, "store_down")
         self._down_s = min(max(2 * self._down_s, self._poll_s, DOWN_FIRST_S), DOWN_MAX_S)
 
     def _is_up(self) -> None:
         if self._down_s:
-            _logger.warning("the tables can be looked up again: the node goes on")
+            _logger.warning("the tables can be looked up again: the node goes on", extra=event_of("store_up"))
         self._down_s = 0.0
 
-    def _cannot(self, problem: str, failure: Exception) -> None:
+    def _cannot(self, problem: str, failure: Exception, event: str = "failure") -> None:
         self.status.last_error = str(failure)
-        _logger.warning("%s: %s", problem, failure)
+        code = getattr(failure, "name", type(failure).__name__)
+        _logger.warning("%s: %s", problem, failure, extra=event_of(event, error=code))
 
     def _forget_others(self, tables: set[str]) -> None:
         """Clear the tables that are gone, now or since the disk was last used."""

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import logging
+import mmap
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 
+PAGE_BYTES = mmap.PAGESIZE
 _logger = logging.getLogger("mergelake.node")
+
+
+def event_of(event: str, **facts: object) -> dict[str, object]:
+    """The `extra` of a log record: a stable name, and facts by stable names (`cli.log_format` prints them)."""
+    return {"event": event, "facts": facts}
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 @dataclass(slots=True)
@@ -46,8 +62,15 @@ class NodeStatus:
     def no_room(self) -> None:
         """Count a merge that goes to the store because the disk is full; logged for the first one."""
         if not self.merges_past_disk:
-            _logger.warning("the node's disk has no room for merges: they go straight to the store")
+            text = "the node's disk has no room for merges: they go straight to the store"
+            _logger.warning(text, extra=event_of("disk_full"))
         self.add(merges_past_disk=1)
+
+    def counters(self) -> dict[str, int]:
+        """All counters by name, of one moment."""
+        with self._lock:
+            values = {each.name: getattr(self, each.name) for each in fields(self) if not each.name.startswith("_")}
+        return {name: value for name, value in values.items() if isinstance(value, int)}
 
     def add(self, **counts: int) -> None:
         """Add to counters; thread-safe."""

@@ -17,8 +17,18 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, error
+import msgspec
+
+from mergelake.core.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    MergelakeError,
+    NotFoundError,
+    error,
+)
 from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.log.operations import (
     AddVolatile,
@@ -44,6 +54,7 @@ from mergelake.node.actions import (
     Build,
     Discard,
     EndMutations,
+    LongWork,
     Merge,
     Mutate,
     Propose,
@@ -56,7 +67,10 @@ from mergelake.node.disk import LocalDisk, copy_part
 from mergelake.node.failures import FailureTracker
 from mergelake.node.listening import Listening, Traffic
 from mergelake.node.plan import lease_left_ms, lease_ms
-from mergelake.node.status import NodeStatus
+from mergelake.node.progress import Running, running_of, work_key
+from mergelake.node.report import BackOff, VolatileWork, Work, volatile_work
+from mergelake.node.status import NodeStatus, event_of
+from mergelake.node.throttle import Throttle
 from mergelake.table.handle import TableHandle
 from mergelake.table.insert import COMMIT_REFUSED, discard_refused
 from mergelake.table.mutations import finished_by
@@ -87,12 +101,16 @@ class TableWorker:
         listening: Listening | None = None,
         run_mutations: MutationRunner | None = None,
         merges_on_disk: bool = False,
+        check_merges: Callable[[TableSchema], None] = lambda schema: None,
+        upload_rate: Throttle | None = None,
     ) -> None:
         """`disk` and `build` are for volatile parts, and `merges_on_disk` says that the node begins some: its lease
-        tells the others. `abandon` tells long work whether to stop; `listening` takes
-        commits of others.
+        tells the others. `abandon` tells long work whether to stop; `listening` takes commits of others. `check_merges`
+        raises an error if parts of such a table cannot be merged in this process. `upload_rate` delays uploads.
         """
         self.handle = handle
+        self.name = handle.directory
+        """Name of the table, for people."""
         self.status = status or NodeStatus()
         self._node = node
         self._run_merge = run_merge
@@ -101,6 +119,9 @@ class TableWorker:
         self._abandon = abandon
         self._disk = disk
         self._merges_on_disk = merges_on_disk and disk is not None
+        self._check_merges = check_merges
+        self._checked: tuple[int, bool] = (-1, True)
+        self._upload_rate = upload_rate
         self._lock = threading.Lock()
         self._local: dict[str, LocalPart] = disk.load() if disk else {}
         self._merging: dict[frozenset[str], tuple[int, str]] = {}
@@ -110,6 +131,7 @@ class TableWorker:
         self._building: dict[str, int] = {}
         self._uploading: dict[str, int] = {}
         self._uploaded: dict[str, PartManifest] = {}
+        self._running: dict[str, Running] = {}
         self._failures = FailureTracker(handle.clock)
         self._signs: dict[str, tuple[Lease, float]] = {}
         self._listening = listening
@@ -126,6 +148,7 @@ class TableWorker:
         state = self.handle.log.state
         lease_s = lease_ms(state) / 1000
         self.status.last_error = self.handle.log.checkpoint_failure or self.status.last_error
+        merges = state.dropped or self._can_merge(state)
         with self._lock:
             # A lease has expired if it has not changed for its duration by our clock: two clocks are never compared.
             for node, lease in state.leases.items():
@@ -147,7 +170,23 @@ class TableWorker:
                 self._failures.waits,
                 self._listens() if self._may_announce(state, now_s) else None,
                 frozenset(self._mutating),
+                merges,
             )
+
+    def _can_merge(self, state: State) -> bool:
+        """Whether parts of the table can be merged in this process; if not, it is said once for each schema."""
+        version, merges = self._checked
+        if version != state.schema_version:
+            try:
+                self._check_merges(state.schema)
+            except MergelakeError as refused:
+                merges = False
+                self.status.last_error = str(refused)
+                _logger.warning("parts of %s are not merged here: %s", self.handle.directory, refused)
+            else:
+                merges = True
+            self._checked = state.schema_version, merges
+        return merges
 
     def _may_announce(self, state: State, now_s: float) -> bool:
         """Whether the lease has our address already, or was not set lately, so that two nodes of one name do not
@@ -187,6 +226,11 @@ class TableWorker:
         with self._lock:
             return bool(self._merging or self._building or self._uploading)
 
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes of the table's parts on the node's disk."""
+        return sum(part.manifest.bytes_on_disk for part in self._held())
+
     def start(self, action: Action) -> None:
         """Mark an action as begun: the next view shows it. `finish` must follow."""
         version = self.handle.log.state.version
@@ -202,6 +246,7 @@ class TableWorker:
                     self._uploading[volatile_id] = version
                 case _:
                     return
+            self._running[work_key(action)] = running_of(action, self.handle.log.state, self.handle.clock.now_ms())
         self.status.add(merges_started=int(not isinstance(action, Upload | Mutate)))
 
     def finish(self, action: Action) -> None:
@@ -224,6 +269,41 @@ class TableWorker:
                         self._building.pop(volatile_id, None)
                     case Upload(_, volatile_id):
                         self._uploading.pop(volatile_id, None)
+                if isinstance(action, Merge | Mutate | Build | Upload):
+                    self._running.pop(work_key(action), None)
+
+    def watch(self, task: MergeTask) -> Callable[[int], None]:
+        """A function that is told how many rows of a running merge are done; any thread may call it."""
+        with self._lock:
+            found = next((running for running in self._running.values() if running.result == task.result), None)
+        return found.merged if found is not None else lambda rows: None
+
+    def work(self) -> tuple[list[Work], list[VolatileWork], list[BackOff]]:
+        """What is under way, the node's volatile parts, and what is left alone after failures, as of now."""
+        now_ms, state = self.handle.clock.now_ms(), self.handle.log.state
+        with self._lock:
+            running = [Work.of(self.name, each) for each in self._running.values()]
+            states = {
+                **dict.fromkeys(self._local, "ready"),
+                **dict.fromkeys(self._building, "building"),
+                **dict.fromkeys([*self._uploading, *self._uploaded], "uploading"),
+            }
+            left = self._failures.back_offs()
+        volatile = [
+            msgspec.structs.replace(part, state=states.get(part.id, "live"))
+            for part in volatile_work(self.name, state, self._node)
+        ]
+        back_offs = [
+            BackOff(
+                table=self.name,
+                partition_id=info.partition_id if info else "",
+                blocks=f"{info.min_block}-{info.max_block}" if info else "",
+                reason=reason,
+                until_ms=now_ms + int(left_s * 1000),
+            )
+            for left_s, info, reason in left
+        ]
+        return running, volatile, back_offs
 
     def perform(self, action: Action) -> None:
         """Start and finish at once."""
@@ -271,10 +351,10 @@ class TableWorker:
                 self._mutate(action)
             case Build():
                 self._build(action)
-            case Upload(_, volatile_id):
+            case Upload():
                 if action.past_target:
                     self._past_target()
-                self._upload(volatile_id)
+                self._upload(action)
             case PublishVolatile(_, volatile_id):
                 self._publish(volatile_id)
             case Propose():
@@ -302,12 +382,27 @@ class TableWorker:
             base_version=self._merging[action.part_ids][0],
             mutations=state.mutations,
         )
+        running = self._begin(action, task)
         merged = commit_merge(handle, task, self._run_merge(handle, task))
-        self._merged(task)
-        _logger.info("merged %s parts into %s", len(task.sources), merged.name)
+        with self._lock:
+            self._failures.merged([source.info for source in task.sources])
+        self._merged(task, merged.manifest, running)
 
-    def _merged(self, task: MergeTask) -> None:
+    def _begin(self, action: LongWork, task: MergeTask) -> Running:
+        running = self._running[work_key(action)]
+        running.begin(task)
+        return running
+
+    def _merged(self, task: MergeTask, made: PartManifest, running: Running) -> None:
         self.status.add(merges_done=1, rows_merged=task.rows, bytes_merged=task.bytes_on_disk)
+        self._note("merge", "merged %d parts into %s", running, made, len(task.sources), running.part)
+
+    def _note(self, event: str, text: str, running: Running, made: PartManifest, *arguments: object) -> None:
+        """Log an action that is done."""
+        seconds = (self.handle.clock.now_ms() - running.started_ms) / 1000
+        facts = {"table": self.name, "partition": running.partition_id, "kind": running.kind, "parts": running.parts}
+        facts |= {"rows": made.rows, "bytes": made.bytes_on_disk, "seconds": seconds}
+        _logger.info(text, *arguments, extra=event_of(event, **facts))
 
     # -- mutations -----------------------------------------------------------------------------
 
@@ -327,7 +422,7 @@ class TableWorker:
         self.status.add(parts_mutated=outcome.done)
         if outcome.failed and not self._abandon():
             with self._lock:
-                self._failures.avoid([task.sources[0].info for task, _ in outcome.failed])
+                self._failures.avoid([task.sources[0].info for task, _ in outcome.failed], str(outcome.failed[0][1]))
             raise outcome.failed[0][1]
 
     # -- volatile parts ------------------------------------------------------------------------
@@ -350,6 +445,7 @@ class TableWorker:
                 directory,
                 state.written.amplification,
                 state.partitions.most,
+                extra=event_of("past_target", table=self.name),
             )
         self.status.add(merges_past_target=1)
 
@@ -359,27 +455,33 @@ class TableWorker:
         if part is None:
             return
         task = build_task(self.handle.directory, state, part, {local.id: local for local in self._held()})
-        on_disk = False
+        running = self._begin(action, task)
+        on_disk: PartManifest | None = None
         if task.local and self._disk is not None and self._build_bytes is not None:
-            on_disk = not action.past_disk and self._build_on_disk(part, task, self._disk, self._build_bytes)
-            if not on_disk:
+            if not action.past_disk:
+                on_disk = self._build_on_disk(part, task, self._disk, self._build_bytes)
+            if on_disk is None:
                 self.status.no_room()
-        if not on_disk:
+        if on_disk is None:
             task = replace(build_task(self.handle.directory, state, part, {}), local=False)
             manifest = self._run_merge(self.handle, task)
             self._now_in_store(action.id, manifest)
+        else:
+            manifest = on_disk
         with self._lock:
             self._failures.built(action.id)
-        self._merged(task)
+        self._merged(task, manifest, running)
 
-    def _build_on_disk(self, part: VolatilePart, task: MergeTask, disk: LocalDisk, build: BuildRunner) -> bool:
-        """Whether the bytes are on the disk now: not if it turned out to be full."""
+    def _build_on_disk(
+        self, part: VolatilePart, task: MergeTask, disk: LocalDisk, build: BuildRunner
+    ) -> PartManifest | None:
+        """The part whose bytes are on the disk now; None if that turned out to be full."""
         try:
             manifest = build(self.handle, task, disk, lambda: self._unwanted(part.id))
         except InvalidInputError as full:
             if full.name != "NOT_ENOUGH_SPACE":
                 raise
-            return False
+            return None
         except (CorruptDataError, NotFoundError):
             # Our own disk may be damaged: the store has all rows.
             used = {source.manifest.id for source in task.sources if source.local}
@@ -392,19 +494,25 @@ class TableWorker:
             local_part = disk.add(part, manifest)
         except InvalidInputError:
             disk.discard([manifest])
-            return False
+            return None
         with self._lock:
             self._local[part.id] = local_part
-        return True
+        return manifest
 
-    def _upload(self, volatile_id: str) -> None:
+    def _upload(self, action: Upload) -> None:
+        volatile_id, running = action.id, self._running[work_key(action)]
         handle, local = self.handle, self._local.get(volatile_id)
         if local is None or self._disk is None or handle.log.state.live(volatile_id) is None:
             return
+        running.rows, running.bytes = local.manifest.rows, local.manifest.bytes_on_disk
 
-        def go_on() -> None:
-            if self._unwanted(volatile_id):
+        def go_on(size: int) -> None:
+            unwanted = self._unwanted(volatile_id)
+            if not unwanted and self._upload_rate is not None:
+                unwanted = not self._upload_rate.take(size, lambda: self._unwanted(volatile_id))
+            if unwanted:
                 raise error("ABORTED", f"The upload of {local.info} was given up", "It is due again later")
+            running.sent(size)
 
         base_version = self._uploading[volatile_id]
         try:
@@ -421,6 +529,7 @@ class TableWorker:
             self._forget([local])
             raise
         self._now_in_store(volatile_id, manifest)
+        self._note("upload", "uploaded %s", running, manifest, running.part)
 
     def _now_in_store(self, volatile_id: str, manifest: PartManifest) -> None:
         with self._lock:
@@ -454,7 +563,13 @@ class TableWorker:
         with self._lock:
             del self._uploaded[volatile_id]
         self.status.add(volatile_published=1)
-        _logger.info("published volatile part %s with %d rows", volatile_id, manifest.rows)
+        facts = {"table": self.name, "partition": manifest.partition_id, "rows": manifest.rows}
+        _logger.info(
+            "published volatile part %s with %d rows",
+            volatile_id,
+            manifest.rows,
+            extra=event_of("publish", **facts, bytes=manifest.bytes_on_disk),
+        )
 
     def _end_attempt(self, volatile_id: str) -> None:
         with self._lock:
@@ -503,7 +618,7 @@ class TableWorker:
                 reading = [*merging, *self._building.values(), *self._uploading.values()]
             oldest = min(reading, default=state.version)
             version = oldest if state.keeps(oldest) else state.version
-            disk = self._merges_on_disk and not self._abandon()
+            disk = self._merges_on_disk and self._checked[1] and not self._abandon()
             return [*ops, RenewLease(self._node, version, now_ms + whole_ms, *listens, disk)]
 
         self.handle.log.commit(build)
@@ -520,21 +635,30 @@ class TableWorker:
         if self._abandon():
             self.status.add(merges_abandoned=1)
             return
+        here = False
         with self._lock:
             part = state.live(action.id) if isinstance(action, Build) else None
             if part is not None:
                 self._failures.build_failed(part.id, part.info, failure)
-            elif isinstance(action, Merge) and isinstance(failure, CorruptDataError):
-                self._failures.avoid([source.info for source in action.sources])
-        self.record_failure(failure)
+            elif isinstance(action, Merge):
+                here = self._failures.merge_failed([source.info for source in action.sources], failure)
+        self.record_failure(failure, action.sources[0].info.partition_id if here and isinstance(action, Merge) else "")
 
-    def record_failure(self, failure: Exception) -> None:
-        """Count and log a failure, and begin a pause, longer each time, before the next work on this table."""
-        with self._lock:
-            wait_s = self._failures.pause()
+    def record_failure(self, failure: Exception, partition_id: str = "") -> None:
+        """Count and log a failure, and begin a pause, longer each time, before the next work on this table.
+
+        No pause for one in a partition, some blocks of which are avoided.
+        """
         self.status.add(merges_failed=1)
         self.status.last_error = str(failure)
-        _logger.warning("work on %s failed, next try in %.0f s: %s", self.handle.directory, wait_s, failure)
+        code = getattr(failure, "name", type(failure).__name__)
+        facts = event_of("failure", table=self.name, partition=partition_id, error=code)
+        if partition_id:
+            _logger.warning("a merge of %s, partition %s, failed: %s", self.name, partition_id, failure, extra=facts)
+            return
+        with self._lock:
+            wait_s = self._failures.pause(str(failure))
+        _logger.warning("work on %s failed, next try in %.0f s: %s", self.name, wait_s, failure, extra=facts)
 
     def _is_gone(self, action: Action) -> bool:
         """Whether the action is obsolete: another writer has merged, published, cancelled or dropped its parts."""

@@ -11,6 +11,7 @@
 `coalescing`       CoalescingMergeTree
 `summing`          SummingMergeTree; `sums` of groups of rows
 `aggregating`      AggregatingMergeTree; `aggregates` are its functions
+`states`           aggregate states, merged here or by a function that is passed in
 `combining`        values of several rows as one, in memory and in pieces
 =================  ============================================================================
 """

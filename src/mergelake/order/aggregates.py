@@ -116,13 +116,13 @@ def _make_sum(name: str, plain: t.DataType, column: Column) -> Rule:
             raise _illegal(name, plain, column)
     if not fits:
         raise _incompatible(name, column)
-    return _float_sum if isinstance(plain, t.Float) else total
+    return float_sum if isinstance(plain, t.Float) else total
 
 
-def _float_sum(values: pa.Array, begins: Groups) -> pa.Array:
+def float_sum(values: pa.Array, begins: Groups) -> pa.Array:
     """The sum, which begins at 0.0: it is never -0.0."""
     if pa.types.is_dictionary(values.type):
-        return _float_sum(values.dictionary_decode(), begins).dictionary_encode()
+        return float_sum(values.dictionary_decode(), begins).dictionary_encode()
     sums = total(values, begins)
     return pc.add(sums, pa.scalar(0.0, sums.type))
 
@@ -148,10 +148,10 @@ def _first_valid(values: pa.Array, begins: Groups) -> pa.Array:
     """The first value of each group that is not NULL; NULL if there is none."""
     if not values.null_count:
         return first_value(values, begins)
-    return values.take(pa.array(_first_of(np.asarray(values.is_valid()), begins)))
+    return values.take(pa.array(first_of(np.asarray(values.is_valid()), begins)))
 
 
-def _first_of(chosen: Mask, begins: Groups) -> Groups:
+def first_of(chosen: Mask, begins: Groups) -> Groups:
     """The first chosen row of each group, or its first row if none is."""
     rows = len(chosen)
     first = np.minimum.reduceat(np.where(chosen, np.arange(rows), rows), begins)
@@ -173,17 +173,22 @@ def _make_extreme(name: str, plain: t.DataType, column: Column) -> Rule:
         nested and any(isinstance(each, t.Nullable | t.Float | t.BFloat16) for each in inside)
     ):
         raise _unsupported(name, plain, column, "It compares values without NULL and floats inside of them")
-    greatest = name == "max"
+    rows_of = extreme_rows(plain, greatest=name == "max")
+    return lambda values, begins: values.take(pa.array(rows_of(values, begins)))
 
-    def extreme(values: pa.Array, begins: Groups) -> pa.Array:
+
+def extreme_rows(kind: t.DataType, *, greatest: bool) -> Callable[[pa.Array, Groups], Groups]:
+    """The function that finds the row of the least or greatest value of each group, the first of equal ones."""
+
+    def rows(values: pa.Array, begins: Groups) -> Groups:
         lengths = np.diff(begins, append=len(values))
         left = np.asarray(values.is_valid())
-        for word in _words(values, plain, greatest):
+        for word in _words(values, kind, greatest):
             ranks = np.where(left, ~word if greatest else word, _MAX)
             left &= ranks == np.repeat(np.minimum.reduceat(ranks, begins), lengths)
-        return values.take(pa.array(_first_of(left, begins)))
+        return first_of(left, begins)
 
-    return extreme
+    return rows
 
 
 def _words(values: pa.Array, kind: t.DataType, greatest: bool) -> list[NDArray[np.uint64]]:

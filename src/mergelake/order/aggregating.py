@@ -1,4 +1,5 @@
-"""AggregatingMergeTree: of the rows with one key, each SimpleAggregateFunction column as its function combines it.
+"""AggregatingMergeTree: of the rows with one key, each SimpleAggregateFunction column as its function combines it, and
+each column of aggregate states (AggregateFunction) as the merge of the states.
 
 Other columns take the first row: only MATERIALIZED ones and those of the partition key are such, unless the setting
 `allow_dimensions_outside_sorting_key` is 1, or no column is aggregated. No row is removed.
@@ -14,9 +15,10 @@ from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.order.aggregates import changes_single_rows, simple_aggregate
-from mergelake.order.coalescing import key_sources, refuse_states
+from mergelake.order.coalescing import key_sources
 from mergelake.order.combining import FirstStream
 from mergelake.order.mode import Combination, Mode, Rule
+from mergelake.order.states import state_rule
 
 _ALLOW = "allow_dimensions_outside_sorting_key"
 
@@ -34,8 +36,9 @@ def aggregating_mode(schema: TableSchema) -> Mode:
     rules: dict[str, Rule] = {}
     dimensions = []
     for column in schema.stored:
-        refuse_states(column, AGGREGATING)
-        if isinstance(column.type, t.SimpleAggregateFunction):
+        if isinstance(column.type, t.AggregateFunction):
+            rules[column.name] = state_rule(column)
+        elif isinstance(column.type, t.SimpleAggregateFunction):
             if column.name in fixed and column.name not in schema.order_by:  # CREATE refuses it in ORDER BY anyway
                 message = f"Column {column.name} of type {column.type} in a key is not supported by {AGGREGATING}"
                 raise error("NOT_IMPLEMENTED", message, "Keep a column of its own for the key")

@@ -1,7 +1,8 @@
 """CoalescingMergeTree([columns]): of the rows with one key, the last value of each column that is not NULL.
 
-Of a column whose type is neither Nullable nor LowCardinality(Nullable) the last value, whatever it holds. With a list,
-the other columns take the first row. Columns that the sorting or the partition key reads are never combined.
+Of a column whose type is neither Nullable nor LowCardinality(Nullable) the last value, whatever it holds; aggregate
+states are merged. With a list, the other columns take the first row. Columns that the sorting or the partition key
+reads are never combined.
 Merging in any grouping gives the same rows.
 
 Source: ClickHouse, `src/Processors/Merges/Algorithms/SummingSortedAlgorithm.cpp`.
@@ -15,10 +16,11 @@ from mergelake.core import types as t
 from mergelake.core.engines import COALESCING
 from mergelake.core.errors import error
 from mergelake.core.lexer import quoted_name
-from mergelake.core.schema import Column, TableSchema
+from mergelake.core.schema import TableSchema
 from mergelake.order.combining import FirstStream, last_row, last_value
 from mergelake.order.keys import table_keys
 from mergelake.order.mode import Combination, Mode, Rule
+from mergelake.order.states import state_rule
 
 _PLACES = ("_part", "_partition_id", "_part_offset")
 _LIST = re.compile(r"(?:tuple)?\s*\((.*)\)", re.DOTALL)
@@ -32,7 +34,9 @@ def coalescing_mode(schema: TableSchema) -> Mode:
     rules: dict[str, Rule] = dict.fromkeys(_PLACES, last_row) if listed is None else {}
     for column in schema.stored:
         if column.name not in fixed and (listed is None or column.name in listed):
-            refuse_states(column, schema.engine)
+            if isinstance(column.type, t.AggregateFunction):
+                rules[column.name] = state_rule(column)
+                continue
             if isinstance(column.type, t.SimpleAggregateFunction):
                 message = f"Column {column.name} of type {column.type} is not supported by {COALESCING}"
                 raise error("NOT_IMPLEMENTED", message, "Use an AggregatingMergeTree or a SummingMergeTree")
@@ -80,13 +84,6 @@ def listed_columns(schema: TableSchema) -> tuple[str, ...] | None:
                 message = f"Columns: {name} listed both in columns to sum and in {kind} key. That is not allowed"
                 raise error("BAD_ARGUMENTS", message, "Leave it out")
     return tuple(names)
-
-
-def refuse_states(column: Column, engine: str) -> None:
-    """NOT_IMPLEMENTED for a column of states of an aggregate function, which ClickHouse merges."""
-    if isinstance(column.type, t.AggregateFunction):
-        message = f"Column {column.name} of type {column.type} is not supported by {engine}"
-        raise error("NOT_IMPLEMENTED", message, "Keep states in a MergeTree, and merge them in queries")
 
 
 def is_nullable(kind: t.DataType) -> bool:

@@ -7,6 +7,7 @@ The same rule is used by merges (streaming: `Mode.begin`), FINAL (`final_rows`) 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +22,10 @@ from mergelake.order.coalescing import coalescing_mode
 from mergelake.order.collapsing import COLLAPSING, VERSIONED, check_signs, collapsing_mode, versioned_mode
 from mergelake.order.combining import combine_block
 from mergelake.order.keys import Block, TableKeys, table_keys, whole_column
-from mergelake.order.mode import KeySplitter, Mask, Mode
+from mergelake.order.mode import Combination, KeySplitter, Mask, Mode
 from mergelake.order.normalized_keys import normalized_keys, number_words, numpy_values, same_as_previous
 from mergelake.order.replacing import ENGINE as REPLACING, check_tombstones, replacing_mode
+from mergelake.order.states import StateMerger, bound
 from mergelake.order.summing import summing_mode
 
 _MODES: Mapping[str, Callable[[TableSchema], Mode]] = {
@@ -48,6 +50,17 @@ def mode_of(schema: TableSchema) -> Mode | None:
     return None if make is None else make(schema)
 
 
+def working_mode(schema: TableSchema, states: StateMerger | None) -> Mode | None:
+    """The mode of the table's engine, for those who combine rows: its rules merge aggregate states by `states`.
+
+    Raises SUPPORT_IS_DISABLED if it needs them and they are None.
+    """
+    mode = mode_of(schema)
+    if mode is None or mode.combination is None:
+        return mode
+    return replace(mode, combination=replace(mode.combination, rules=bound(mode.combination.rules, states)))
+
+
 def final_mode(schema: TableSchema) -> Mode:
     """The mode of a table that is read with FINAL; ILLEGAL_FINAL for an engine that keeps all rows."""
     mode = mode_of(schema)
@@ -65,9 +78,9 @@ def check_rows(block: Block, mode: Mode) -> None:
 def collapse_block(block: Block, schema: TableSchema, keys: TableKeys | None = None, mode: Mode | None = None) -> Block:
     """`optimize_on_insert` for one sorted block of one partition: the rows that a merge would keep.
 
-    `block` holds storage-form columns; `keys` and `mode` are `table_keys(schema)` and `mode_of(schema)`, where the
-    caller has them. Blocks of MergeTree come back as they are. Raises INCORRECT_DATA for an is_deleted value other than
-    0 and 1, or a wrong sign.
+    `block` holds storage-form columns; `keys` and `mode` are `table_keys(schema)` and `working_mode(schema, …)`, where
+    the caller has them. Blocks of MergeTree come back as they are. Raises INCORRECT_DATA for an is_deleted value other
+    than 0 and 1, or a wrong sign.
     """
     mode = mode or mode_of(schema)
     if mode is None or block.num_rows == 0:
@@ -106,11 +119,9 @@ def final_rows(
 
 
 def final_block(
-    block: Block, schema: TableSchema, keys: Sequence[pa.Array], key_types: Sequence[t.DataType]
+    block: Block, combination: Combination, keys: Sequence[pa.Array], key_types: Sequence[t.DataType]
 ) -> pa.Table:
     """What FINAL shows of an engine with a combination; arguments as of `final_rows`, `block` has whole columns."""
-    combination = final_mode(schema).combination
-    assert combination is not None, schema.engine
     return combine_block(block, _repeats(block, keys, key_types), combination)
 
 

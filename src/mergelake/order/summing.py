@@ -1,8 +1,10 @@
 """SummingMergeTree([columns]): of the rows with one key, the sums of the numbers; of other columns the first value.
 
 - Summed are the listed columns that are numbers, or else all; never one that the sorting or the partition key reads.
-- Integers and decimals wrap around at the ends of their type, floats are added one after the other, NULLs are skipped.
-- SimpleAggregateFunction columns are combined by their functions (`aggregates`), if listed or there is no list.
+- Integers and decimals wrap around at the ends of their type, floats are added to 0.0 one after the other, which is
+  never -0.0, NULLs are skipped.
+- SimpleAggregateFunction columns are combined by their functions (`aggregates`), aggregate states are merged
+  (`states`), if listed or there is no list.
 - A row is removed, also a single one, if each of its sums is the default of its type: 0, or NULL of a Nullable. None is
   where columns are combined by functions.
 
@@ -22,11 +24,12 @@ from mergelake.core import types as t
 from mergelake.core.engines import SUMMING
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
-from mergelake.order.aggregates import changes_single_rows, simple_aggregate
-from mergelake.order.coalescing import is_nullable, key_sources, listed_columns, refuse_states
+from mergelake.order.aggregates import changes_single_rows, float_sum, simple_aggregate
+from mergelake.order.coalescing import is_nullable, key_sources, listed_columns
 from mergelake.order.combining import FirstStream
 from mergelake.order.mode import Combination, Judge, Mask, Mode, Rule
 from mergelake.order.normalized_keys import fixed_bytes, numpy_values
+from mergelake.order.states import state_rule
 from mergelake.order.sums import total
 
 
@@ -41,13 +44,17 @@ def summing_mode(schema: TableSchema) -> Mode:
         _refuse_map(column)
         if column.name in fixed or not (listed is None or column.name in listed):
             continue
-        refuse_states(column, SUMMING)
-        if isinstance(column.type, t.SimpleAggregateFunction):
+        if isinstance(column.type, t.AggregateFunction):
+            rules[column.name] = state_rule(column)
+            aggregated = True
+        elif isinstance(column.type, t.SimpleAggregateFunction):
             rules[column.name] = simple_aggregate(column, SUMMING)
             single = single or changes_single_rows(column.type)
             aggregated = True
         elif _is_number(column):
-            rules[column.name] = total
+            floats = isinstance(t.inner_type(column.type), t.Float)
+            rules[column.name] = float_sum if floats else total
+            single = single or floats
             nothing[column.name] = is_null if is_nullable(column.type) else is_zero
     combination = Combination(rules, {} if aggregated else nothing, single_rows=single, by_columns=bool(nothing))
     return Mode(SUMMING, lambda final: FirstStream(), combination=combination)

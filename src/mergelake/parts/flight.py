@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 
 T = TypeVar("T")
@@ -101,6 +101,6 @@ def in_flight(store: Store, request: Callable[[A], T], arguments: Sequence[A]) -
 
 
 @cache
-def _pool(pid: int, requests: int) -> ThreadPoolExecutor:
+def _pool(pid: int, requests: int) -> Pool:
     """The threads that wait for replies; a forked process, like a worker of Spark, needs its own."""
-    return ThreadPoolExecutor(requests, thread_name_prefix=f"mergelake-get-{pid}")
+    return Pool(requests, thread_name_prefix=f"mergelake-get-{pid}")

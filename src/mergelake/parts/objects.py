@@ -20,12 +20,13 @@ import logging
 import re
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from mergelake.core.errors import MergelakeError
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartManifest, with_keys
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 
 OWN_OBJECT = "files.packed"
@@ -70,7 +71,7 @@ class PartObjects:
         self._open: _Open | None = None
         self._final: dict[str, str] = {}
         self._begun: list[str] = []
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Pool | None = None
         self._uploads: list[Future[None]] = []
         self._in_flight = 0
         self._room = threading.Condition()
@@ -136,7 +137,7 @@ class PartObjects:
         with self._lock:
             failed = next((upload for upload in self._uploads if upload.done() and upload.exception()), None)
             if failed is None:
-                self._pool = self._pool or ThreadPoolExecutor(_UPLOADS_AT_ONCE, thread_name_prefix="mergelake-upload")
+                self._pool = self._pool or Pool(_UPLOADS_AT_ONCE, thread_name_prefix="mergelake-upload")
                 self._begun.append(key)
                 self._uploads.append(self._pool.submit(self._put_waiting, key, chunks, size))
         if failed is not None:

@@ -11,7 +11,6 @@ Source: ClickHouse, `src/Storages/MergeTree/PatchParts/`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -25,6 +24,7 @@ from mergelake.format.source_parts import SourceParts
 from mergelake.parts.adopt import open_directory
 from mergelake.parts.evolve import can_evolve
 from mergelake.parts.reader import BLOCK_NUMBER, BLOCK_OFFSET, ROW_EXISTS, PartReader
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import ObjectMeta, Store
 
 PART, VERSION = "_part", "_part_data_version"
@@ -83,7 +83,7 @@ def find_patches(
         return PatchPart(name, found.sources, reader)
 
     if len(lacking) > 1:
-        with ThreadPoolExecutor(_OPENED_AT_ONCE) as pool:
+        with Pool(_OPENED_AT_ONCE) as pool:
             patches = list(pool.map(opened, lacking))
     else:
         patches = list(map(opened, lacking))

@@ -11,7 +11,7 @@ part does not have is read as the default value of its type.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -40,6 +40,7 @@ from mergelake.parts.layout import locate
 from mergelake.parts.steps import MarkRange, ReadStep, join_ranges, plan_steps, plan_windows
 from mergelake.parts.window import ReadWindow, fetch_window, merge_ranges, plain_bytes
 from mergelake.store.cached import forget
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Buffer, Store
 
 BATCH_ROWS = 65536
@@ -294,9 +295,9 @@ class PartReader:
             windows = plan_windows(sizes, WINDOW_BYTES)
         under = ahead if ahead is not None else self.held
         with ExitStack() as stack:
-            behind = stack.enter_context(ThreadPoolExecutor(1)) if len(windows) > 1 else None
+            behind = stack.enter_context(Pool(1)) if len(windows) > 1 else None
             workers = threads if threads is not None else self._threads
-            pool = stack.enter_context(ThreadPoolExecutor(workers)) if workers > 1 and len(columns) > 1 else None
+            pool = stack.enter_context(Pool(workers)) if workers > 1 and len(columns) > 1 else None
             following: Future[ReadWindow] | None = None
             for number, (start, stop) in enumerate(windows):
                 window = following.result() if following is not None else self._fetch(readers, steps[start:stop], under)

@@ -17,12 +17,13 @@ import logging
 import queue
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from mergelake.core.errors import MergelakeError
 from mergelake.core.manifest import Extent
 from mergelake.parts.objects import OWN_OBJECT, SMALL_PUT, PartObjects
+from mergelake.store.meter import Pool, carried
 from mergelake.store.protocol import Store
 
 _logger = logging.getLogger("mergelake.parts")
@@ -50,7 +51,7 @@ class Spool:
         self._files: dict[str, _File] = {}
         self._size = 0
         self._full = False
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Pool | None = None
         self._puts: list[Future[None]] = []
 
     @property
@@ -162,7 +163,7 @@ class Spool:
     def _put(self, file: _File) -> None:
         """Store a whole small file in the background; the caller holds the lock."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(_PUTS_AT_ONCE, thread_name_prefix="mergelake-put")
+            self._pool = Pool(_PUTS_AT_ONCE, thread_name_prefix="mergelake-put")
         data = b"".join(file.chunks)
         file.chunks.clear()
         self._puts.append(self._pool.submit(self._store.put, f"{self._prefix}{self._part_id}/{file.name}", data))
@@ -209,7 +210,9 @@ class _Upload:
         self._cancelled = False
         self._done = False
         self._ended = False
-        self._thread = threading.Thread(target=self._run, args=(store, key), name="mergelake-upload", daemon=True)
+        self._thread = threading.Thread(
+            target=carried(self._run), args=(store, key), name="mergelake-upload", daemon=True
+        )
         self._thread.start()
 
     def send(self, chunks: list[bytes | memoryview]) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +45,7 @@ from mergelake.parts.default_codec import CODEC_FILE, default_codec
 from mergelake.parts.indexing import BoundIndex, IndexSink, table_indexes, whole_array
 from mergelake.parts.part_spec import PartSpec, PartTarget, SortedRows
 from mergelake.parts.spool import Spool
+from mergelake.store.meter import Pool
 
 UNLISTED = frozenset({"columns.txt", CODEC_FILE, "checksums.txt"})
 """Files that `checksums.txt` does not list."""
@@ -449,7 +449,7 @@ def write_part(
         else:
             writer.append_keys(rows.primary)
         if threads > 1:
-            with ThreadPoolExecutor(threads, thread_name_prefix="mergelake-column") as pool:
+            with Pool(threads, thread_name_prefix="mergelake-column") as pool:
                 work = [pool.submit(writer.write_column, name, [array]) for name, array in columns.items()]
                 work += [pool.submit(_write_index, writer, index, block) for index in writer.indexes]
                 for done in work:

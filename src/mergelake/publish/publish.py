@@ -28,7 +28,6 @@ ClickHouse attaches the directory read-only by the statement of `definition.crea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 
@@ -51,6 +50,7 @@ from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.writer import PartWriter
 from mergelake.publish.plan import GRACE_SECONDS, EmptyPart, empty_info, shown_token
 from mergelake.publish.shown import Shown
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 from mergelake.table.gc_notes import Notes
 from mergelake.table.handle import TableHandle
@@ -157,7 +157,7 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
         store.put(f"{directory}/__root/format_version.txt", b"1")
     adding = {shown_token(active[part_id].manifest): active[part_id] for part_id in plan.add}
     try:
-        with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="mergelake-publish") as pool:
+        with Pool(_FILES_AT_ONCE, thread_name_prefix="mergelake-publish") as pool:
             together = any(part.info.mutation for part in adding.values())
             for token, part in adding.items():
                 lay_out(store, directory, part.manifest, token, pool)
@@ -203,7 +203,7 @@ def _take_back(handle: TableHandle, added: Mapping[str, ActivePart], covers: Ite
     store.delete([f"{directory}/__meta/{name}/prefix.path" for name in tokens])
 
 
-def lay_out(store: Store, directory: str, manifest: PartManifest, token: str, pool: ThreadPoolExecutor) -> None:
+def lay_out(store: Store, directory: str, manifest: PartManifest, token: str, pool: Pool) -> None:
     """Write the files of a part as plain objects `<token>/<file>`, except those that exist already."""
     files, prefix = manifest.file_table(), f"{directory}/{token}/"
     missing = [files[name] for name in layout(directory, manifest).elsewhere(prefix)]

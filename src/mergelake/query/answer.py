@@ -20,6 +20,7 @@ from mergelake.query.embedded.streamed import Batches, Chunks
 from mergelake.query.prepare import Prepared
 from mergelake.query.statement.limits import ReadLimits
 from mergelake.query.statement.settings_semantics import writes_file
+from mergelake.store.meter import counted, current_tally
 
 HELD_BYTES = 64 << 20
 """Maximum bytes of a scan that are read before ClickHouse starts."""
@@ -99,6 +100,7 @@ class StatementMeter:
         self.rows = 0
         self.bytes = 0
         self._total, self._context, self._limits, self._cancel = total, context, limits, current()
+        self._tally = current_tally()
         self._lock = threading.Lock()
 
     def add(self, rows: int, size: int) -> None:
@@ -109,7 +111,7 @@ class StatementMeter:
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass the batches through and count them."""
         tell = self._context.on_progress
-        for batch in batches:
+        for batch in counted(self._tally, batches):
             if self._cancel is not None:
                 self._cancel.check()
             with self._lock:

@@ -22,6 +22,7 @@ from mergelake.query.result import QueryResult, Stats
 from mergelake.query.source import IN_MEMORY, Layers
 from mergelake.query.statement.limits import ReadLimits
 from mergelake.query.statement.wording import in_words
+from mergelake.store.meter import counted, current_tally
 
 READS_ITSELF = "ClickHouse reads the parts itself"
 READS_FILES = {
@@ -138,7 +139,10 @@ def rests(prepared: Prepared, layers: Mapping[str, Layers]) -> dict[str, pa.Tabl
     """By object name the scans of parts that attached tables do not have."""
     scans = {name: each.rest for name, each in layers.items() if each.rest is not None}
     schemas = empty_tables(prepared) if scans else {}
-    return {name: clickhouse_input(scan.read(), schemas[name].schema, whole=True) for name, scan in scans.items()}
+    return {
+        name: clickhouse_input(counted(current_tally(), scan.read()), schemas[name].schema, whole=True)
+        for name, scan in scans.items()
+    }
 
 
 def _named(failure: MergelakeError, prepared: Prepared, layers: Mapping[str, Layers]) -> MergelakeError:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.query.embedded.streamed import Batches, Chunks, Pieces
+from mergelake.store.protocol import Counters
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,12 @@ class Stats:
     """Where it ran: `local` or `spark`."""
     reason: str = ""
     """Why it ran there."""
+    requests: Counters = field(default_factory=Counters)
+    """Requests to the store and their bytes, of this process: what Spark tasks send is not among them."""
+    cost: float = 0.0
+    """What these cost by the prices of the warehouse (`Prices`), in their currency."""
+    billed: bool = False
+    """Whether the store is a bucket; for any other `cost` is what S3 would have billed."""
 
 
 class QueryResult:
@@ -116,6 +123,11 @@ class QueryResult:
             call()
         else:
             self._source.at_end(call)
+
+    def at_failure(self, call: Callable[[BaseException], object]) -> None:
+        """Call `call` with the error if the statement fails from now on, after the functions of `at_end`."""
+        if self._source is not None:
+            self._source.at_failure = call
 
     def _give(self) -> None:
         """Begin to iterate over pieces, which can be done once."""

@@ -34,6 +34,7 @@ from mergelake.parts.fetch import is_remote
 from mergelake.query.attach import attached
 from mergelake.query.attach.part_set import PARTS_AT_ONCE, PartSet, differs
 from mergelake.query.embedded import engine
+from mergelake.query.embedded.states import merge_states
 from mergelake.query.source import AsOf, Layers, ReadRequest, Shared
 from mergelake.scan.explain import applied_line, explain_text, volatile_lines
 from mergelake.scan.plan import ScanItem, ScanPlan, partitions_that_fit, plan_scan
@@ -398,7 +399,15 @@ class TableScan:
     def read(self) -> Iterator[pa.RecordBatch]:
         """The rows, read by a few threads. Raises QUERY_WAS_CANCELLED if the statement is cancelled."""
         threads = 1 if self.rows < _ROWS_FOR_THREADS else self.threads
-        return read_items(self.store, self.directory, self.scan, caches=self.caches, threads=threads, cancel=current())
+        return read_items(
+            self.store,
+            self.directory,
+            self.scan,
+            caches=self.caches,
+            threads=threads,
+            cancel=current(),
+            states=merge_states,
+        )
 
     def explain(self) -> list[str]:
         """Lines like those of ClickHouse's EXPLAIN indexes = 1."""
@@ -424,7 +433,7 @@ class ItemReader:
     def __call__(self, items: Sequence[ScanItem]) -> Iterator[pa.RecordBatch]:
         """The rows of `items`."""
         plan = self.scan.with_items(items)
-        return read_items(self.spec.open(), self.directory, plan, threads=1)
+        return read_items(self.spec.open(), self.directory, plan, threads=1, states=merge_states)
 
 
 def _is_far(store: Store) -> bool:

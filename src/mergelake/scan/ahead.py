@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -34,6 +34,7 @@ from mergelake.scan.run import ReadRun
 from mergelake.scan.source import PartSource
 from mergelake.scan.steps import plan_steps
 from mergelake.scan.together import begin_rows, can_join
+from mergelake.store.meter import Pool
 
 COLUMN_BYTES = 4 << 20
 """Approximate decoded bytes of a column in one job: a request is for a column of a job."""
@@ -175,7 +176,7 @@ def read_ahead(run: ReadRun, *, ordered: bool) -> Iterator[pa.RecordBatch]:
     jobs_max = read.limits.requests if plan.request.limit is None else read.first_jobs
     waiting: dict[Future[list[pa.RecordBatch]], int] = {}
     opening: Future[list[Job]] | None = None
-    with ThreadPoolExecutor(read.limits.requests, "mergelake-scan") as pool:
+    with Pool(read.limits.requests, "mergelake-scan") as pool:
         try:
             while queue or waiting or opening is not None or following is not None:
                 while queue and len(waiting) < jobs_max:

@@ -12,7 +12,8 @@ from mergelake.expr import bind
 from mergelake.expr.aliases import alias_expression
 from mergelake.expr.bound import columns_of
 from mergelake.expr.evaluate import EvaluationContext
-from mergelake.order.modes import final_block, final_mode
+from mergelake.order.modes import final_block, working_mode
+from mergelake.order.states import StateMerger
 from mergelake.scan.predicate import all_types
 from mergelake.scan.prewhere import FilterStep
 from mergelake.scan.source import Arrays, block_of, evaluate, joined
@@ -21,7 +22,9 @@ from mergelake.scan.source import Arrays, block_of, evaluate, joined
 class Combiner:
     """Combines rows, and evaluates on the result what cannot be evaluated before: conditions and ALIAS columns."""
 
-    def __init__(self, schema: TableSchema, columns: Sequence[str], late: Sequence[FilterStep]) -> None:
+    def __init__(
+        self, schema: TableSchema, columns: Sequence[str], late: Sequence[FilterStep], states: StateMerger | None
+    ) -> None:
         self._schema, self._columns = schema, columns
         self._types = all_types(schema)
         self._conditions = [condition for step in late for condition in step.conditions]
@@ -30,8 +33,11 @@ class Combiner:
         wanted = [name for name in columns if name not in self._aliases]
         for expression in (*self._conditions, *self._aliases.values()):
             wanted += columns_of(expression)
-        combination = final_mode(schema).combination
-        wanted += combination.nothing if combination is not None else ()
+        mode = working_mode(schema, states)
+        assert mode is not None, schema.engine
+        assert mode.combination is not None, schema.engine
+        self._combination = mode.combination
+        wanted += self._combination.nothing
         self.names = tuple(dict.fromkeys(wanted))
         """The columns that `combine` needs."""
 
@@ -42,7 +48,7 @@ class Combiner:
 
         `arrays` have `rows` rows in merge order (key, part, row), `keys` their sorting keys.
         """
-        block = final_block(block_of(arrays, rows), self._schema, keys, key_types)
+        block = final_block(block_of(arrays, rows), self._combination, keys, key_types)
         for condition in self._conditions:
             if block.num_rows:
                 block = block.filter(pa.array(EvaluationContext.of_block(block, self._types).mask(condition)))

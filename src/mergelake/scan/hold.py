@@ -12,7 +12,6 @@ more is fetched than the limit lets the read return.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +28,7 @@ from mergelake.scan.plan import ScanItem, plan_scan
 from mergelake.scan.prune import MarkRange
 from mergelake.scan.run import ReadRun
 from mergelake.scan.steps import plan_steps
+from mergelake.store.meter import Pool
 from mergelake.table.handle import Snapshot
 from mergelake.table.volatile_choice import MergedPart
 from mergelake.table.volatile_reads import OwnerGone
@@ -57,7 +57,7 @@ def settled_items(run: ReadRun, store: VolatileStore) -> tuple[ScanItem, ...]:
 
     merged = sum(item.merged is not None for item in items)
     if merged > 1 and run.workers > 1:
-        with ThreadPoolExecutor(min(_AT_ONCE, merged), "mergelake-hold") as pool:
+        with Pool(min(_AT_ONCE, merged), "mergelake-hold") as pool:
             settled = [each for group in pool.map(settle, items) for each in group]
     else:
         settled = [each for item in items for each in settle(item)]

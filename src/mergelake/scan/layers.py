@@ -23,7 +23,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -49,6 +49,7 @@ from mergelake.scan.prewhere import FilterStep, filter_steps
 from mergelake.scan.prune import MarkRange
 from mergelake.scan.run import ReadRun
 from mergelake.scan.source import Arrays, PartSource, evaluate, joined
+from mergelake.store.meter import Pool
 
 LAYER_ROWS = 1 << 20
 """Approximate number of rows in a layer."""
@@ -99,7 +100,7 @@ class _Layers:
         self.names = tuple(dict.fromkeys([*self._first, *plan.columns]))
         self._combiner: Combiner | None = None
         if mode is not None and mode.combination is not None:
-            self._combiner = Combiner(schema, plan.columns, self._late)
+            self._combiner = Combiner(schema, plan.columns, self._late, run.states)
             self.names = self._first = tuple(dict.fromkeys([*self._key_columns, *self._combiner.names]))
 
     @property
@@ -362,7 +363,7 @@ def read_layers(run: ReadRun) -> Iterator[pa.RecordBatch]:
     layers_max = 1 if limited else limits.requests
     ahead: deque[tuple[Future[list[pa.RecordBatch]], int]] = deque()
     following = next(layers, None)
-    with ThreadPoolExecutor(limits.requests, "mergelake-layers") as pool:
+    with Pool(limits.requests, "mergelake-layers") as pool:
 
         def begin() -> None:
             nonlocal following

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -53,6 +52,7 @@ from mergelake.scan.prune import (
 from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
 from mergelake.scan.skip import COMBINED, PartSkips, SkipPlan, skip_in_part, skip_plan
 from mergelake.scan.source import of_part, open_part
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 from mergelake.table.handle import Snapshot
 from mergelake.table.volatile_choice import MergedPart, VolatileRead, without_merged
@@ -392,7 +392,7 @@ class _IndexSearch:
         if len(opened) < 3 or readers:
             indexes = [load(i) for i in wanted.tolist()]
         else:
-            with ThreadPoolExecutor(min(len(wanted), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
+            with Pool(min(len(wanted), 4 * (os.cpu_count() or 1)), "mergelake-plan") as pool:
                 indexes = list(pool.map(load, wanted.tolist()))
         if len(wanted) < _MANY_PARTS:
             part_ranges = []
@@ -431,7 +431,7 @@ class _IndexSearch:
             part_skips = [skips_of(item) for item in items]
         else:
             threads = Limits.of(self.store).requests if is_remote(self.store) else 4 * (os.cpu_count() or 1)
-            with ThreadPoolExecutor(min(len(items), threads), "mergelake-plan") as pool:
+            with Pool(min(len(items), threads), "mergelake-plan") as pool:
                 part_skips = list(pool.map(skips_of, items))
         if steps is not None:
             self._count_skips(items, plan, part_skips, steps)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from mergelake.core.cancel import CancelToken
 from mergelake.core.errors import CorruptDataError, NotFoundError, error
+from mergelake.order.states import StateMerger
 from mergelake.parts.cache import PartCache, of_tasks
 from mergelake.parts.fetch import is_remote
 from mergelake.scan.ahead import read_ahead
@@ -31,6 +32,7 @@ from mergelake.scan.source import PartSource
 from mergelake.scan.stats import ScanStats
 from mergelake.scan.steps import plan_steps
 from mergelake.scan.together import begin_rows, grouped
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 from mergelake.table.volatile_store import VolatileStore, volatile_store
 
@@ -46,13 +48,14 @@ def read_items(
     ordered: bool = False,
     stats: ScanStats | None = None,
     cancel: CancelToken | None = None,
+    states: StateMerger | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `items` (all of the plan if None) that pass the plan's conditions, in storage form.
 
     Batches hold exactly `plan.columns`, in that order, and at least one row. `threads` is the number of cores
     unless given. No more rows than the request's limit are returned. FINAL and ordered reads need all items of the
     plan: rows of one key may be in any of them. Once `cancel` is set, QUERY_WAS_CANCELLED is raised after the pieces
-    that are being read.
+    that are being read. `states` merges aggregate states; FINAL raises SUPPORT_IS_DISABLED where it has to and cannot.
     """
     if not plan.columns:
         raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A scan needs at least one column", "Ask for a virtual column")
@@ -63,7 +66,7 @@ def read_items(
         caches = of_tasks() if is_remote(store) else PartCache()
     ordered = ordered or plan.request.ordered
     store = volatile_store(store, directory, [item.merged for item in chosen if item.merged is not None])
-    run = ReadRun(store, directory, plan.with_items(chosen), caches, workers, stats, cancel)
+    run = ReadRun(store, directory, plan.with_items(chosen), caches, workers, stats, cancel, states)
     if isinstance(store, VolatileStore):
         run = replace(run, plan=plan.with_items(settled_items(run, store)))
     if plan.request.final or (plan.request.ordered and plan.schema.order_by):
@@ -103,7 +106,7 @@ def _read_pieces(run: ReadRun, *, ordered: bool) -> Iterator[pa.RecordBatch]:
         for group in (*ahead, *groups):
             yield from read(group)
         return
-    pool = ThreadPoolExecutor(run.workers, "mergelake-scan")
+    pool = Pool(run.workers, "mergelake-scan")
     waiting: list[Future[list[pa.RecordBatch]]] = [pool.submit(read, group) for group in ahead]
     try:
         while waiting:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mergelake.core.cancel import CancelToken
+from mergelake.order.states import StateMerger
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import is_remote
 from mergelake.scan.plan import ScanItem, ScanPlan
@@ -26,6 +27,8 @@ class ReadRun:
     """Number of threads that decode and filter."""
     stats: ScanStats
     cancel: CancelToken | None
+    states: StateMerger | None = None
+    """Merges aggregate states, for FINAL."""
 
     @property
     def is_far(self) -> bool:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from mergelake.core.schema import TableSchema
+    from mergelake.order.states import StateMerger
     from mergelake.scan.plan import ScanPlan
     from mergelake.scan.request import ScanRequest
     from mergelake.table.handle import Snapshot, TableHandle
@@ -55,6 +56,9 @@ def register(spark: SparkSession) -> None:
 
 class MergelakeDataSource(ds.DataSource):
     """Entry point of Spark: options in, a reader or a writer out."""
+
+    states: StateMerger | None = None
+    """Merges aggregate states, in tasks."""
 
     @classmethod
     def name(cls) -> str:
@@ -80,9 +84,8 @@ class MergelakeDataSource(ds.DataSource):
         types = all_types(snapshot.schema)
         shown = shown_as(schema, {name: types[name] for name in schema.names})
         reader_type = PushingReader if options.pushdown else MergelakeReader
-        return reader_type(
-            TablePlace.of(handle), snapshot.version, snapshot.schema, request, shown, options.read_volatile
-        )
+        place, states = TablePlace.of(handle), type(self).states
+        return reader_type(place, snapshot.version, snapshot.schema, request, shown, options.read_volatile, states)
 
     def writer(self, schema: StructType, overwrite: bool) -> MergelakeWriter:
         """A writer that appends."""
@@ -94,7 +97,8 @@ class MergelakeDataSource(ds.DataSource):
         handle = _open(options)
         check_frame(handle.schema, schema)
         throttle(handle)
-        return MergelakeWriter(TablePlace.of(handle), handle.schema, handle.base_version(), options.dedup_token)
+        place, base_version = TablePlace.of(handle), handle.base_version()
+        return MergelakeWriter(place, handle.schema, base_version, options.dedup_token, type(self).states)
 
     def streamReader(self, schema: StructType) -> ds.DataSourceStreamReader:  # noqa: N802  Spark's name
         """Refused."""
@@ -133,9 +137,10 @@ class MergelakeReader(ds.DataSourceReader):
         request: ScanRequest,
         shown: pa.Schema,
         read_volatile: str,
+        states: StateMerger | None,
     ) -> None:
         self._place, self._version, self._schema, self._request = place, version, schema, request
-        self._shown, self._read_volatile = shown, read_volatile
+        self._shown, self._read_volatile, self._states = shown, read_volatile, states
 
     def partitions(self) -> Sequence[ds.InputPartition]:
         """Plan the scan and cut it into pieces of equal size."""
@@ -156,7 +161,8 @@ class MergelakeReader(ds.DataSourceReader):
 
         if not isinstance(partition, _Partition):
             return iter(())  # without partitions Spark passes one of its own
-        return read_for_spark(self._place.store, self._place.directory, partition.plan, self._shown)
+        place = self._place
+        return read_for_spark(place.store, place.directory, partition.plan, self._shown, self._states)
 
 
 class PushingReader(MergelakeReader):
@@ -187,15 +193,23 @@ class _Written(ds.WriterCommitMessage):
 class MergelakeWriter(ds.DataSourceArrowWriter):
     """Tasks write parts; one log entry commits the whole job, to the table that the job began with."""
 
-    def __init__(self, place: TablePlace, schema: TableSchema, base_version: int, dedup_token: str | None) -> None:
+    def __init__(
+        self,
+        place: TablePlace,
+        schema: TableSchema,
+        base_version: int,
+        dedup_token: str | None,
+        states: StateMerger | None,
+    ) -> None:
         self._place, self._schema, self._base_version, self._token = place, schema, base_version, dedup_token
+        self._states = states
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         """Write the rows of one task as parts."""
         from mergelake.spark.write import write_parts
 
-        place = self._place
-        return _Written(tuple(write_parts(place.store, place.directory, self._schema, iterator, self._base_version)))
+        store, directory = self._place.store, self._place.directory
+        return _Written(tuple(write_parts(store, directory, self._schema, iterator, self._base_version, self._states)))
 
     def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """Commit the parts of all tasks atomically."""

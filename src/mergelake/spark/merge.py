@@ -14,6 +14,7 @@ from mergelake.merge.plan import MergeTask
 from mergelake.mutate.execute import Ranges, execute_mutation
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.mutate.work import execute_task
+from mergelake.order.states import StateMerger
 from mergelake.spark.tasks import task_outcomes, unwrap, unwrap_all
 from mergelake.store import StoreSpec
 from mergelake.store.protocol import Store
@@ -22,24 +23,32 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def run_merges(spark: SparkSession, store: StoreSpec, tasks: Sequence[MergeTask]) -> list[PartManifest]:
+def run_merges(
+    spark: SparkSession, store: StoreSpec, tasks: Sequence[MergeTask], states: StateMerger | None = None
+) -> list[PartManifest]:
     """Execute merges in Spark, one task each; the caller commits the manifests.
 
-    If one fails, the parts of the others are deleted and its error is raised.
+    If one fails, the parts of the others are deleted and its error is raised. `states` merges aggregate states; it is
+    pickled by its name.
     """
 
     def execute(task: MergeTask) -> PartManifest:
-        return execute_merge(store.open(), task, RandomIds(), SystemClock())
+        return execute_merge(store.open(), task, RandomIds(), SystemClock(), states=states)
 
     return unwrap_all(task_outcomes(spark, execute, tasks), _discarding(store, tasks))
 
 
-def run_works(spark: SparkSession, works: Sequence[tuple[StoreSpec, MergeTask]]) -> list[PartManifest | None]:
-    """Execute tasks of any kind and tables in Spark, one task each; None for a mutation that changes no row."""
+def run_works(
+    spark: SparkSession, works: Sequence[tuple[StoreSpec, MergeTask]], states: StateMerger | None = None
+) -> list[PartManifest | None]:
+    """Execute tasks of any kind and tables in Spark, one task each; None for a mutation that changes no row.
+
+    `states` as in `run_merges`.
+    """
 
     def execute(item: tuple[StoreSpec, MergeTask]) -> PartManifest | None:
         store, task = item
-        return execute_task(store.open(), task, RandomIds(), SystemClock())
+        return execute_task(store.open(), task, RandomIds(), SystemClock(), states=states)
 
     done: list[PartManifest | None] = []
     failed: MergelakeError | None = None

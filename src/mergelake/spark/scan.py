@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mergelake.core.types import DataType
+from mergelake.order.states import StateMerger
 from mergelake.scan.pieces import cut_pieces
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types
@@ -30,9 +31,18 @@ BATCH_ROWS = 65_536
 
 
 def scan_frame(
-    spark: SparkSession, store: StoreSpec, directory: str, plan: ScanPlan, *, tasks: int | None = None
+    spark: SparkSession,
+    store: StoreSpec,
+    directory: str,
+    plan: ScanPlan,
+    *,
+    tasks: int | None = None,
+    states: StateMerger | None = None,
 ) -> DataFrame:
-    """The rows of `plan` as a DataFrame, read by at most about `tasks` tasks (default: two for each core)."""
+    """The rows of `plan` as a DataFrame, read by at most about `tasks` tasks (default: two for each core).
+
+    `states` merges aggregate states, for FINAL; it is pickled by its name.
+    """
     schema = spark_schema(plan_types(plan))
     work = sealed(split_plan(plan, tasks or 2 * tasks_at_once(spark)))
     if not work:
@@ -41,7 +51,7 @@ def scan_frame(
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield from read_for_spark(store, directory, pickle.loads(work[index]))
+                yield from read_for_spark(store, directory, pickle.loads(work[index]), states=states)
 
     frame = spark.range(0, len(work), 1, len(work)).mapInArrow(shipped(read), schema)
     limit = plan.request.limit  # each task reads so many at most, all of them perhaps more
@@ -49,14 +59,18 @@ def scan_frame(
 
 
 def read_for_spark(
-    store: StoreSpec, directory: str, plan: ScanPlan, shown: pa.Schema | None = None
+    store: StoreSpec,
+    directory: str,
+    plan: ScanPlan,
+    shown: pa.Schema | None = None,
+    states: StateMerger | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of `plan` in Spark's Arrow types, in batches of `BATCH_ROWS`. One thread: a task has one core.
 
     `shown`: the schema of the batches, if it differs from that of the table (`types.shown_as`).
     """
     types = plan_types(plan)
-    for block in read_items(store.open(), directory, plan, threads=1):
+    for block in read_items(store.open(), directory, plan, threads=1, states=states):
         for start in range(0, block.num_rows, BATCH_ROWS):
             yield to_spark(block.slice(start, BATCH_ROWS), types, shown)
 

@@ -17,6 +17,7 @@ from mergelake.core.ids import RandomIds
 from mergelake.core.inferred import inferred_types
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
+from mergelake.order.states import StateMerger
 from mergelake.spark.locate import TablePath
 from mergelake.spark.tasks import attempt, collect_results, result_batch, unwrap_all
 from mergelake.spark.types import check_frame, frame_schema
@@ -102,7 +103,7 @@ def merge_frame(handle: TableHandle, frame: Any, request: MergeRequest, token: s
     check_frame(schema, frame.schema)
     work = _Work(
         handle.store.spec, handle.directory, request, handle.schema, schema, tuple(names), handle.clock.now_ms(),
-        handle.base_version(),
+        handle.base_version(), using.states,
     )  # fmt: skip
     merge = work.merge()
     if not merge.is_blind:
@@ -142,6 +143,7 @@ class _Work:
     """The columns of the frame."""
     now_ms: int
     base_version: int
+    states: StateMerger | None
 
     @property
     def numbered(self) -> tuple[str, ...]:
@@ -167,7 +169,7 @@ class _Work:
                 if self.request.when_matched != "delete":
                     yield kept_of_source(merge, pa.Table.from_batches([batch]))
 
-        return _Written(write_blocks(target, kept(), base_version=self.base_version), keys)
+        return _Written(write_blocks(target, kept(), base_version=self.base_version, states=self.states), keys)
 
 
 def _run(frame: DataFrame, work: _Work) -> list[_Written]:

@@ -18,6 +18,7 @@ from mergelake.core.errors import error
 from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
+from mergelake.order.states import StateMerger
 from mergelake.spark.tasks import attempt, collect_results, result_batch, unwrap_all
 from mergelake.spark.types import check_frame
 from mergelake.store import StoreSpec
@@ -28,16 +29,22 @@ if TYPE_CHECKING:
 
 
 def write_parts(
-    store: StoreSpec, directory: str, schema: TableSchema, batches: Iterator[pa.RecordBatch], base_version: int
+    store: StoreSpec,
+    directory: str,
+    schema: TableSchema,
+    batches: Iterator[pa.RecordBatch],
+    base_version: int,
+    states: StateMerger | None = None,
 ) -> list[PartManifest]:
     """Write the rows of one task (in Spark's Arrow types) as parts, without committing them.
 
-    `base_version`: `TableHandle.base_version()` from before the job.
+    `base_version`: `TableHandle.base_version()` from before the job. `states` merges aggregate states.
     """
     return write_blocks(
         insert_target(store.open(), directory, schema, RandomIds(), SystemClock()),
         in_storage_form(batches, schema),
         base_version=base_version,
+        states=states,
     )
 
 
@@ -61,11 +68,17 @@ def require_frame(frame: Any, method: str) -> None:
 
 
 def write_frame(
-    frame: DataFrame, store: StoreSpec, directory: str, schema: TableSchema, base_version: int
+    frame: DataFrame,
+    store: StoreSpec,
+    directory: str,
+    schema: TableSchema,
+    base_version: int,
+    states: StateMerger | None = None,
 ) -> list[PartManifest]:
     """Write all rows of `frame` as parts, in Spark; the caller commits the manifests.
 
-    `base_version` is `TableHandle.base_version()` from before the call.
+    `base_version` is `TableHandle.base_version()` from before the call. `states` merges aggregate states; it is pickled
+    by its name.
 
     Columns are matched by name; missing ones get their defaults. Raises NO_SUCH_COLUMN_IN_TABLE for an unknown column,
     TYPE_MISMATCH for an incompatible type, and the error of a task, after deleting the parts of the other tasks.
@@ -76,7 +89,8 @@ def write_frame(
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         def run() -> list[PartManifest]:
-            return write_parts(store, directory, schema, (b.rename_columns(names) for b in batches), base_version)
+            renamed = (batch.rename_columns(names) for batch in batches)
+            return write_parts(store, directory, schema, renamed, base_version, states)
 
         yield result_batch(0, attempt(run))
 

@@ -32,10 +32,12 @@ from mergelake.sql.lower import execute
 from mergelake.sql.open_tables import OpenTables
 from mergelake.sql.optimistic import read_beside
 from mergelake.sql.parser import parse_statement
+from mergelake.sql.query_log import QueryLog
 from mergelake.sql.result import Result
 from mergelake.sql.script import split_statements
-from mergelake.sql.settings import OWN_SETTINGS, judged, merged, plain, staleness_ms
+from mergelake.sql.settings import OWN_SETTINGS, judged, log_length, merged, plain, staleness_ms
 from mergelake.sql.statements import Name
+from mergelake.store.prices import Prices
 from mergelake.table.catalog import RESERVED
 from mergelake.table.handle import Snapshot, epoch_ms
 
@@ -71,6 +73,8 @@ class Database:
         self._cache = StatementCache()
         self.on_progress: OnProgress | None = None
         """Called with a `Progress` now and again while a SELECT, an INSERT or an OPTIMIZE runs, from any thread."""
+        self.query_log = QueryLog(warehouse.clock, warehouse.ids)
+        """The last statements, for `system.query_log`."""
         self._under_way: set[CancelToken] = set()
 
     @property
@@ -172,7 +176,22 @@ class Database:
             for _ in result.chunks() if result.has_format else result.batches():
                 pass  # each statement runs to its end
             check()
-            result = execute(self, parse_statement(text, start, end), text, format)
+            result = self._logged(text, start, end, format)
+        return result
+
+    def _logged(self, text: str, start: int, end: int, format: str) -> Result:
+        """Run one statement; what it does is counted, and told by `query_log`."""
+        with self.warehouse.metered() as tally:
+            query = self.query_log.begin(text[start:end], self.current_database, tally, log_length(self.settings))
+            try:
+                statement = parse_statement(text, start, end)
+                self.query_log.parsed(query, statement, lambda end: text[start:end])
+                result = execute(self, statement, text, format)
+            except BaseException as failure:
+                self.query_log.failed(query, failure)
+                raise
+        result.metered_by(tally, self.warehouse.prices)
+        self.query_log.returned(query, result)
         return result
 
     def cancel(self) -> None:
@@ -415,6 +434,7 @@ def connect(
     read_consistency: str = "strong",
     read_volatile: str = "off",
     allow_external_access: bool = False,
+    prices: Prices | Mapping[str, Any] | str | os.PathLike[str] | None = None,
 ) -> Database:
     """Open the warehouse at `url`. One that does not exist yet is created by the first statement that writes.
 
@@ -448,6 +468,10 @@ def connect(
         Whether statements may read files and the network with the rights of this process: `file`, `url`, `s3`,
         `remote`, `FROM 'data.csv'`, INTO OUTFILE, …. Without it they are ACCESS_DENIED. Use it only where every
         statement is trusted.
+    prices
+        What the store bills, for the costs that `Result.stats` and `system.query_log` tell: `Prices`, a dict of its
+        fields, or the path of a TOML file with them. None: the file that `MERGELAKE_PRICES` names, or else list prices
+        of S3.
 
     Raises
     ------
@@ -470,6 +494,7 @@ def connect(
         log=log,
         read_consistency=read_consistency,
         read_volatile=read_volatile,
+        prices=prices,
     )
     return Database(warehouse, settings=settings, allow_external_access=allow_external_access)
 

@@ -32,17 +32,17 @@ zeros zeros_mt
 SAME_ANYWHERE = frozenset(_PROGRAM.split())
 """Tables of `system` about the program ClickHouse, or of numbers: the embedded ClickHouse serves them."""
 
-_PROCESS = "There is no server: each process works on its own"
+_PROCESS = "There is no server: each process works on its own; system.events, query_log and nodes tell of its work"
 _ACCESS = "The bucket's own permissions decide who may do what"
 _REPLICAS = "There are no replicas: every process reads the same bucket; see system.nodes and system.freshness"
-_DISKS = "There are no disks: data lies in the warehouse, at the data_paths of system.tables"
+_DISKS = "Data lies in the warehouse, at the data_paths of system.tables; system.disks has the store and its cache"
 _NONE = "There is nothing of the kind here"
 _WHY: Mapping[str, str] = {
     _PROCESS: """
         asynchronous_inserts asynchronous_loader background_schedule_pool backups certificates clusters
         completions dashboards dimensional_metrics distributed_ddl_queue distribution_queue dns_cache errors
-        events fail_points handlers histogram_metrics jemalloc_arena_bins jemalloc_bins jemalloc_profile_text
-        jemalloc_sampled_allocations jemalloc_stats macros metrics processes query_cache query_condition_cache
+        fail_points handlers histogram_metrics jemalloc_arena_bins jemalloc_bins jemalloc_profile_text
+        jemalloc_sampled_allocations jemalloc_stats macros metrics query_cache query_condition_cache
         resources scheduler schema_inference_cache server_settings session_query_ids settings_changes
         stack_trace statements symbols user_processes user_query_log warnings workloads
         """,
@@ -55,7 +55,7 @@ _WHY: Mapping[str, str] = {
         database_replicas part_moves_between_shards replicas replicated_fetches replicated_merge_tree_settings
         replication_queue
         """,
-    _DISKS: "disks filesystem_cache filesystem_cache_settings moves remote_data_paths storage_policies",
+    _DISKS: "filesystem_cache filesystem_cache_settings moves remote_data_paths storage_policies",
     _NONE: """
         azure_queue_metadata azure_queue_metadata_cache azure_queue_settings constraints detached_tables
         dictionaries dropped_tables dropped_tables_parts graphite_retentions hypothetical_indexes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +22,8 @@ from mergelake.query.embedded import engine
 from mergelake.query.embedded.arrow_bridge import exact_expression, parse_types
 from mergelake.query.result import QueryResult, Stats
 from mergelake.sql.cells import cell_rows, is_numeric
+from mergelake.store.meter import Tally
+from mergelake.store.prices import Prices, is_bucket
 
 if TYPE_CHECKING:
     import pandas
@@ -41,6 +44,7 @@ class Result:
 
     def __init__(self, query_result: QueryResult | None = None) -> None:
         self._query_result = query_result or QueryResult(pa.table({}), ())
+        self._spent: tuple[Tally, Prices] | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -59,8 +63,22 @@ class Result:
 
     @property
     def stats(self) -> Stats:
-        """Seconds, rows and bytes read so far, and which executor runs the statement and why."""
-        return self._query_result.stats
+        """Seconds, rows and bytes read so far, which executor runs the statement and why; requests and their cost."""
+        stats = self._query_result.stats
+        if self._spent is None:
+            return stats
+        tally, prices = self._spent
+        requests = tally.counters
+        return replace(stats, requests=requests, cost=prices.cost(requests), billed=is_bucket(tally.url))
+
+    def metered_by(self, tally: Tally, prices: Prices) -> None:
+        """Tell in `stats` the requests of `tally`, which counts for this statement."""
+        self._spent = tally, prices
+
+    @property
+    def query_result(self) -> QueryResult:
+        """What `query` returned."""
+        return self._query_result
 
     @property
     def totals(self) -> pa.Table | None:

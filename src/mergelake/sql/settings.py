@@ -55,6 +55,11 @@ OWN_SETTINGS: Mapping[str, OwnSetting] = {
         "Milliseconds during which a `strong` SELECT uses what this session last learned of a table instead of asking "
         "the store again",
     ),
+    "query_log_length": OwnSetting(
+        "1000",
+        "How many of its last statements a connection keeps in memory for `system.query_log`, without those that run "
+        "under `log_queries = 0`",
+    ),
     "read_consistency": OwnSetting(
         "'strong'",
         "`'strong'`: a SELECT sees every commit acknowledged before it began; `'cached'`: it sees those that this "
@@ -107,6 +112,7 @@ def _check_own(settings: Mapping[str, str]) -> None:
         raise error("CANNOT_PARSE_BOOL", f"skip_broken_parts cannot be {settings['skip_broken_parts']}", "It is 0 or 1")
     conversion_of(settings)
     staleness_ms(settings)
+    log_length(settings)
     if "read_consistency" in settings:
         is_strong_read(plain_value(settings["read_consistency"]))
     if "read_volatile" in settings and settings["read_volatile"].upper() != "DEFAULT":
@@ -115,11 +121,23 @@ def _check_own(settings: Mapping[str, str]) -> None:
 
 def staleness_ms(settings: Mapping[str, str]) -> int:
     """Milliseconds for which a `strong` SELECT uses what its session knows before it looks for new versions."""
-    text = plain_value(settings.get("max_staleness_ms", "0"))
+    return _whole_number(settings, "max_staleness_ms")
+
+
+def log_length(settings: Mapping[str, str]) -> int:
+    """How many statements a connection keeps for `system.query_log`."""
+    length = _whole_number(settings, "query_log_length")
+    return 0 if plain_value(settings.get("log_queries", "1")) in ("0", "false") else length
+
+
+def _whole_number(settings: Mapping[str, str], name: str) -> int:
+    """The value of an own setting that is a number."""
+    default = plain_value(OWN_SETTINGS[name].default)
+    text = plain_value(settings.get(name, default))
     if text.upper() == "DEFAULT":
-        return 0
+        return int(default)
     if not (text.isascii() and text.isdecimal()):
-        raise error("CANNOT_PARSE_NUMBER", f"max_staleness_ms cannot be {text}", "It is a whole number, 0 or more")
+        raise error("CANNOT_PARSE_NUMBER", f"{name} cannot be {text}", "It is a whole number, 0 or more")
     return int(text)
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 Rows = Iterator[tuple[Any, ...]]
 """One tuple for each row, with all columns in order."""
+NO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
 def all_tables(db: Database) -> Iterator[tuple[str, str, Table]]:
@@ -22,9 +23,22 @@ def all_tables(db: Database) -> Iterator[tuple[str, str, Table]]:
 
 def filled(value: Any, kind: str) -> Any:
     """The value, or the default of its column's type if it is None and the type is not Nullable."""
-    return {"String": ""}.get(kind, 0) if value is None and not kind.startswith("Nullable") else value
+    if value is not None or kind.startswith("Nullable"):
+        return value
+    return [] if kind.startswith(("Array", "Map")) else "" if kind == "String" else 0
 
 
 def row_of(cells: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[Any, ...]:
     """The row with these cells; what is missing is NULL, or the default of its column's type."""
     return tuple(filled(cells.get(column), kind) for column, kind in columns.items())
+
+
+def uuid_of(directory: str) -> str:
+    """The UUID of the table with this directory."""
+    digits = directory.rsplit("/", 1)[-1]
+    return uuid_text(digits) if len(digits) == 32 else NO_UUID
+
+
+def uuid_text(digits: str) -> str:
+    """32 hex digits as a UUID is written."""
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

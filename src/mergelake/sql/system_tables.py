@@ -19,10 +19,10 @@ from mergelake.core.errors import InternalError, error
 from mergelake.lake.inspect import parts_table
 from mergelake.order.keys import bind_key, table_keys
 from mergelake.query.source import IN_MEMORY, ArrowScan, ArrowSource, AsOf, Layers, ReadRequest, Source
-from mergelake.sql import system_nodes, system_settings
+from mergelake.sql import system_counters, system_nodes, system_part_log, system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
-from mergelake.sql.system_rows import Rows, all_tables, row_of
+from mergelake.sql.system_rows import NO_UUID, Rows, all_tables, row_of, uuid_of
 from mergelake.table.shared import SharedSpace, shared_space
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def system_table_names() -> list[str]:
 
 def _databases(db: Database, _: Collection[str]) -> Rows:
     for name in db.warehouse.databases():
-        yield name, "Atomic", db.warehouse.url, "", _NO_UUID, "Atomic", "", 0
+        yield name, "Atomic", db.warehouse.url, "", NO_UUID, "Atomic", "", 0
 
 
 def _tables(db: Database, wanted: Collection[str]) -> Rows:
@@ -122,7 +122,7 @@ def _tables(db: Database, wanted: Collection[str]) -> Rows:
         yield (
             database,
             name,
-            _uuid(table.handle.directory),
+            uuid_of(table.handle.directory),
             schema.engine,
             0,
             [table.location],
@@ -147,13 +147,6 @@ def _tables(db: Database, wanted: Collection[str]) -> Rows:
             shared.dead_bytes,
             state.retired.bytes_on_disk,
         )
-
-
-def _uuid(directory: str) -> str:
-    digits = directory.rsplit("/", 1)[-1]
-    if len(digits) != 32:
-        return _NO_UUID
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def _columns(db: Database, wanted: Collection[str]) -> Rows:
@@ -261,7 +254,6 @@ def _mutations(db: Database, _: Collection[str]) -> Rows:
             yield row_of(here, _MUTATION_COLUMNS)
 
 
-_NO_UUID = "00000000-0000-0000-0000-000000000000"
 _OF_COLUMN_FILES = dict.fromkeys(("data_compressed_bytes", "data_uncompressed_bytes", "marks_bytes"), "UInt64")
 """Columns of `system.columns` that are computed from the files of parts."""
 _OF_FILES = {
@@ -453,6 +445,11 @@ _TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Collection[st
     "settings": (system_settings.COLUMNS, lambda db, _: system_settings.settings(db)),
     "merge_tree_settings": (system_settings.TABLE_COLUMNS, lambda db, _: system_settings.merge_tree_settings(db)),
     "mutations": (_MUTATION_COLUMNS, _mutations),
+    "events": (system_counters.EVENTS, system_counters.events),
+    "disks": (system_counters.DISKS, system_counters.disks),
+    "query_log": (system_counters.QUERY_LOG, system_counters.query_log),
+    "processes": (system_counters.PROCESSES, system_counters.processes),
+    "part_log": (system_part_log.PART_LOG, system_part_log.part_log),
     "merges": (system_nodes.MERGES, system_nodes.merges),
     "nodes": (system_nodes.NODES, system_nodes.nodes),
     "freshness": (system_nodes.FRESHNESS, system_nodes.freshness),

@@ -72,7 +72,7 @@ class BucketStore:
         self._chunk_size = chunk_size
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
-        self._meter = Meter()
+        self._meter = Meter(self.url)
 
     @property
     def counters(self) -> Counters:

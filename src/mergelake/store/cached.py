@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from mergelake.store.cache_dir import CacheDir, Piece
 from mergelake.store.intervals import Intervals
+from mergelake.store.meter import count_cached
 from mergelake.store.protocol import Buffer, Counters, ObjectMeta, PutOutcome, Store
 from mergelake.store.ranges import Fetch, coalesce, scatter
 from mergelake.store.spec import StoreSpec
@@ -152,6 +153,7 @@ class CachedStore:
             with self._lock:
                 self._cached += len(sizes)
                 self._bytes_cached += sum(sizes)
+            count_cached(self.url, len(sizes), sum(sizes))
 
     def _fetch(self, key: str, holes: Sequence[tuple[int, int]]) -> Sequence[Piece]:
         """The bytes of these intervals, from the bucket or from other threads that fetch them already."""

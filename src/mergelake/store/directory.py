@@ -80,7 +80,7 @@ class DirectoryStore:
         self._sync = sync
         self._ids = ids or RandomIds()
         self._clock = clock or SystemClock()
-        self._meter = Meter()
+        self._meter = Meter(self.url)
         self._reserve = Reserve(self._root)
         self._swept = False
         if Path(root).exists() and not Path(root).is_dir():

@@ -51,8 +51,8 @@ class MemoryStore:
         self._prefix = directory_prefix(prefix)
         self._gap = gap
         self._clock = clock or SystemClock()
-        self._meter = Meter()
         self.url = f"memory://{name}/{self._prefix}".rstrip("/")
+        self._meter = Meter(self.url)
         self.spec = StoreSpec.of(self.url, {"coalesce_gap": str(gap)})
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import NamedTuple, Protocol, TypeAlias
 
 from mergelake.store.spec import StoreSpec
@@ -63,14 +63,30 @@ class Counters:
     bytes_cached: int = 0
     details: dict[str, int] = field(default_factory=dict)
     """Requests by kind and class of key, such as `put _log` or `get data`; for people, not for decisions."""
+    tables: dict[str, Counters] = field(default_factory=dict)
+    """By directory, the first segment of keys: of a warehouse those of tables, and `_catalog`. Deletes are counted
+    for that of their first key. Values have neither retries nor `details`."""
+
+    def add(self, kind: str, requests: int, sent: int, received: int) -> None:
+        """Add requests of one kind, and the bytes that they moved."""
+        setattr(self, kind, getattr(self, kind) + requests)
+        self.bytes_put += sent
+        self.bytes_get += received
+
+    def copy(self) -> Counters:
+        """A copy that shares nothing with this one."""
+        tables = {name: replace(counters) for name, counters in self.tables.items()}
+        return replace(self, details=dict(self.details), tables=tables)
 
     def __sub__(self, earlier: Counters) -> Counters:
         """The difference to `earlier`, an older value of the same store's counters."""
         numbers = {
-            f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self) if f.name != "details"
+            f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self) if f.default is not MISSING
         }
         details = {k: n - earlier.details.get(k, 0) for k, n in self.details.items() if n != earlier.details.get(k, 0)}
-        return Counters(**numbers, details=details)
+        pairs = {name: (now, earlier.tables.get(name)) for name, now in self.tables.items()}
+        tables = {name: now - before if before else now for name, (now, before) in pairs.items() if now != before}
+        return Counters(**numbers, details=details, tables=tables)
 
     @property
     def requests(self) -> int:

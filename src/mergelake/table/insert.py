@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,9 +32,11 @@ from mergelake.log.operations import AddParts, LogOp
 from mergelake.log.retention import directory_of, reachable
 from mergelake.log.state import State
 from mergelake.order.keys import Block, TableKeys, table_keys
-from mergelake.order.modes import check_rows, collapse_block, mode_of
+from mergelake.order.modes import check_rows, collapse_block, mode_of, working_mode
+from mergelake.order.states import StateMerger
 from mergelake.parts.objects import PartObjects, shared_size
 from mergelake.parts.part_spec import PartTarget
+from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 from mergelake.table.blocks import BlockCompleter, block_limits, cut_blocks
 from mergelake.table.deduplication import NO_IDENTITY, InsertIdentity, remembered
@@ -82,6 +83,7 @@ def write_blocks(
     name_part: NamePart | None = None,
     base_version: int = 0,
     on_progress: OnProgress | None = None,
+    states: StateMerger | None = None,
 ) -> list[PartManifest]:
     """Write rows as parts of a table, without committing them.
 
@@ -89,15 +91,17 @@ def write_blocks(
     are missing get their defaults. `threads` write columns and parts at the same time. Each sorted piece is merged by
     its engine first where `optimize_on_insert` is on, and has level 1 then. `name_part` gives parts ids of the
     caller's choice. `base_version` is `TableHandle.base_version()` from before the call: without it the parts cannot be
-    committed to a table that was ever collected. `on_progress` hears of each block that is written.
+    committed to a table that was ever collected. `on_progress` hears of each block that is written. `states` merges
+    aggregate states.
 
-    Raises TOO_MANY_PARTS for a block with too many partitions, QUERY_WAS_CANCELLED in a cancelled statement, and the
-    errors of completing a block, after deleting the written objects.
+    Raises SUPPORT_IS_DISABLED if the engine has to merge states and cannot, TOO_MANY_PARTS for a block with too many
+    partitions, QUERY_WAS_CANCELLED in a cancelled statement, and the errors of completing a block, after deleting the
+    written objects.
     """
     settings = target.settings
     share_max, object_max = map(settings.integer, ("max_bytes_to_share_object", "max_shared_object_bytes"))
     objects = PartObjects(target.store, target.directory, target.ids, share_max=share_max, object_max=object_max)
-    writer = _BlockWriter(replace(target, objects=objects), threads, name_part, base_version)
+    writer = _BlockWriter(replace(target, objects=objects), threads, name_part, base_version, states)
     written: list[PartManifest] = []
     rows = size = 0
     try:
@@ -116,12 +120,21 @@ def write_blocks(
 
 
 class _BlockWriter:
-    def __init__(self, target: PartTarget, threads: int, name_part: NamePart | None, base_version: int) -> None:
+    def __init__(
+        self,
+        target: PartTarget,
+        threads: int,
+        name_part: NamePart | None,
+        base_version: int,
+        states: StateMerger | None,
+    ) -> None:
         self._target, self._threads, self._name_part, self._base_version = target, threads, name_part, base_version
         self._schema, self._settings = target.schema, target.settings
         self._keys = table_keys(target.schema)
         self._mode = mode_of(target.schema)
         self._collapses = self._mode is not None and self._settings.integer("optimize_on_insert") > 0
+        if self._collapses:
+            self._mode = working_mode(target.schema, states)
         self._completer: BlockCompleter | None = None
 
     def write(self, block: pa.Table) -> list[PartManifest]:
@@ -144,7 +157,7 @@ class _BlockWriter:
         return written
 
     def _write_together(self, pieces: list[Piece]) -> list[PartManifest]:
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="mergelake-part") as pool:
+        with Pool(self._threads, thread_name_prefix="mergelake-part") as pool:
             futures = [pool.submit(write_piece, self._target, self._keys, piece, 1) for piece in pieces]
         failed = next((future.exception() for future in futures if future.exception()), None)
         if failed is not None:

@@ -21,6 +21,7 @@ from mergelake.log.state import State
 from mergelake.mutate.validate import check_unfinished
 from mergelake.order.keys import Block
 from mergelake.order.modes import mode_of
+from mergelake.order.states import StateMerger
 from mergelake.parts.cache import PartCache
 from mergelake.scan.plan import plan_scan
 from mergelake.scan.read import read_items
@@ -45,6 +46,8 @@ class Workers:
 
     caches: PartCache | None = None
     threads: int = 1
+    states: StateMerger | None = None
+    """Merges aggregate states."""
 
 
 class _RowsChanged(Exception):
@@ -194,7 +197,13 @@ class _Attempts:
             handle.store, handle.directory, Snapshot.of(state), request, self.using.caches, count_steps=False
         )
         batches = read_items(
-            handle.store, handle.directory, plan, caches=self.using.caches, threads=self.using.threads, ordered=True
+            handle.store,
+            handle.directory,
+            plan,
+            caches=self.using.caches,
+            threads=self.using.threads,
+            ordered=True,
+            states=self.using.states,
         )
         return _concatenated(list(batches), schema, names)
 
@@ -212,6 +221,7 @@ def _write(handle: TableHandle, merge: Merge, blocks: Iterable[pa.Table], using:
         (block for block in blocks if block.num_rows),
         threads=using.threads,
         base_version=handle.base_version(),
+        states=using.states,
     )
 
 

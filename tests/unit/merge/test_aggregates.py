@@ -140,7 +140,6 @@ def test_other_names_of_functions(name: str, same: str) -> None:
         ("SimpleAggregateFunction(sum, Float32)", "BAD_ARGUMENTS"),
         ("SimpleAggregateFunction(any, Array(LowCardinality(String)))", "BAD_ARGUMENTS"),
         ("SimpleAggregateFunction(groupBitOr, String)", "ILLEGAL_TYPE_OF_ARGUMENT"),
-        ("AggregateFunction(count)", "NOT_IMPLEMENTED"),
     ],
 )
 @pytest.mark.parametrize("engine", ["AggregatingMergeTree", "SummingMergeTree"])

@@ -53,7 +53,7 @@ def test_a_copy_that_is_given_up_or_fails_leaves_nothing(held):
     _, node, part = held
     calls = []
 
-    def go_on():
+    def go_on(size):
         calls.append(1)
         if len(calls) == len(objects(node.disk, part.manifest.id)):
             raise UnavailableError("the node leaves")

@@ -29,6 +29,7 @@ from mergelake.query.attach import attaching
 from mergelake.query.attach.attaching import DATABASE, Attached, NotAttachedError
 from mergelake.query.attach.layers import AttachedLayer, LayerCover, cover
 from mergelake.query.attach.part_set import PARTS_AT_ONCE, PartSet
+from mergelake.query.attach.readers import READERS
 from mergelake.query.embedded import engine
 from mergelake.query.statement.access import words
 
@@ -140,6 +141,11 @@ class AttachedSets:
     @contextmanager
     def using(self, wanted: PartSet, *, exact: bool = False) -> Iterator[Reading]:
         """Context with the tables to read a set by, which are kept meanwhile; attaches them if necessary."""
+        with READERS.reading(wanted.directory), self._using(wanted, exact=exact) as reading:
+            yield reading
+
+    @contextmanager
+    def _using(self, wanted: PartSet, *, exact: bool) -> Iterator[Reading]:
         worth = wanted if exact else wanted.worth_attaching
         with self._lock:
             self._begin()

@@ -36,8 +36,10 @@ from mergelake.publish.definition import definition
 from mergelake.query.attach.endpoint import Endpoint
 from mergelake.query.attach.part_files import PartFiles
 from mergelake.query.attach.part_set import PartSet
+from mergelake.query.attach.readers import READERS
 from mergelake.query.embedded import engine
 from mergelake.store.cached import CachedStore
+from mergelake.store.meter import counted, counting
 from mergelake.store.protocol import Buffer
 
 DATABASE = "_mergelake"
@@ -149,10 +151,11 @@ class _Part:
     name: str
 
     def size(self, path: str) -> int:
-        return self.files.size(f"{self.name}/{path}")
+        with counting(READERS.first(self.files.directory)):
+            return self.files.size(f"{self.name}/{path}")
 
     def pieces(self, path: str, start: int, end: int) -> Iterator[Buffer]:
-        return self.files.pieces(f"{self.name}/{path}", start, end)
+        return counted(READERS.first(self.files.directory), self.files.pieces(f"{self.name}/{path}", start, end))
 
 
 class _FormatVersion:

@@ -36,7 +36,7 @@ class PartFiles:
     """Files of the parts of one table. Thread-safe."""
 
     def __init__(self, store: Store, directory: str, parts: Sequence[ActivePart], caches: PartCache) -> None:
-        self._store, self._directory, self._caches = store, directory, caches
+        self._store, self.directory, self._caches = store, directory, caches
         self._parts = {part.name: part for part in parts}
         self._tables: LRUCache[str, Mapping[str, PartFile]] = LRUCache(_TABLES_KEPT)
 
@@ -70,7 +70,7 @@ class PartFiles:
         if isinstance(kept, bytes):
             return kept[start:end]
         if name.endswith(_DATA) or file.size > SMALL_FILE:
-            return fetch(self._store, self._directory, {name: file}, [FileRange(name, start, end)])[0]
+            return fetch(self._store, self.directory, {name: file}, [FileRange(name, start, end)])[0]
         (body,) = self._fetch_whole(part_name, [name])
         return body[start:end]
 
@@ -78,7 +78,7 @@ class PartFiles:
         """Like `read`, in pieces if cached locally: ClickHouse requests all that it may read, but stops early."""
         part_name, _, name = path.partition("/")
         if end - start <= PIECE_BYTES or not is_held(
-            self._store, self._directory, self.files(part_name)[name], start, end
+            self._store, self.directory, self.files(part_name)[name], start, end
         ):
             yield self.read(path, start, end)
             return
@@ -98,7 +98,7 @@ class PartFiles:
         wanted = [(name, names) for name in self._parts if (names := self._missing(name))]
         for first in range(0, len(wanted), PREFETCHED_AT_ONCE):
             some = wanted[first : first + PREFETCHED_AT_ONCE]
-            ranges = [PartRanges(self._directory, self.files(name), self._whole(name, names)) for name, names in some]
+            ranges = [PartRanges(self.directory, self.files(name), self._whole(name, names)) for name, names in some]
             with suppress(MergelakeError):  # raised again when ClickHouse requests the file
                 for (name, names), bodies in zip(some, fetch_parts(self._store, ranges), strict=True):
                     self._keep(name, names, bodies)
@@ -118,19 +118,19 @@ class PartFiles:
         scanned = self._scanned(part_name)
         if scanned is not None:
             return self._keep(part_name, names, [scanned.files[name] for name in names])
-        bodies = fetch(self._store, self._directory, self.files(part_name), self._whole(part_name, names))
+        bodies = fetch(self._store, self.directory, self.files(part_name), self._whole(part_name, names))
         return self._keep(part_name, names, bodies)
 
     def _scanned(self, part_name: str) -> Held | None:
         """All files of a small part, if a scan has cached them."""
-        return whole_files(self._caches, self._store, self._directory, self._parts[part_name].manifest.id)
+        return whole_files(self._caches, self._store, self.directory, self._parts[part_name].manifest.id)
 
     def _keep(self, part_name: str, names: Sequence[str], bodies: Sequence[Buffer]) -> list[bytes]:
         files, kept = self.files(part_name), []
         for name, body in zip(names, bodies, strict=True):
             whole = bytes(body)
             if not name.endswith(_DATA):
-                verified(self._store, self._directory, files[name], whole)
+                verified(self._store, self.directory, files[name], whole)
             self._caches.put(self._key(part_name, name), whole, len(whole))
             kept.append(whole)
         return kept

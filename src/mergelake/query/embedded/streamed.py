@@ -36,6 +36,8 @@ class Pieces(Generic[Piece]):
         self._source, self._pieces = source, pieces
         self.explained: Explain | None = None
         """Translates ClickHouse's errors for the user."""
+        self.at_failure: Callable[[BaseException], object] = lambda failure: None
+        """Called with the error of a statement that fails."""
         self._held: deque[Piece] = deque()
         self._failure: BaseException | None = None
         self._pulling = threading.Lock()
@@ -110,6 +112,7 @@ class Pieces(Generic[Piece]):
             if isinstance(problem, MergelakeError) and self.explained is not None:
                 problem = self.explained(problem)
             self._failure = problem
+            self.at_failure(problem)
             raise self._failure from None
         if piece is None:
             self._source.close()

@@ -1,0 +1,76 @@
+"""`system.part_log`: what happened to parts, as far back as the logs of the tables are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from mergelake.lake.cost import chunk_bytes, put_requests
+from mergelake.lake.part_events import part_events
+from mergelake.order.keys import table_keys
+from mergelake.sql.system_rows import Rows, all_tables, row_of, uuid_of
+from mergelake.store.protocol import Counters
+
+if TYPE_CHECKING:
+    from mergelake.sql.database import Database
+
+_MS_PER_DAY = 86_400_000
+PART_LOG: Mapping[str, str] = {
+    "event_type": "Enum8('NewPart' = 1, 'MergeParts' = 2, 'DownloadPart' = 3, 'RemovePart' = 4, 'MutatePart' = 5, "
+    "'MovePart' = 6, 'MergePartsStart' = 7, 'MutatePartStart' = 8)",
+    "merge_reason": "Enum8('NotAMerge' = 1, 'RegularMerge' = 2, 'TTLDeleteMerge' = 3, 'TTLRecompressMerge' = 4, "
+    "'TTLDropMerge' = 5)",
+    "event_date": "Date",
+    "event_time": "DateTime",
+    "event_time_microseconds": "DateTime64(6)",
+    "duration_ms": "Nullable(UInt64)",
+    "database": "String",
+    "table": "String",
+    "table_uuid": "UUID",
+    "part_name": "String",
+    "partition_id": "String",
+    "partition": "String",
+    "part_type": "String",
+    "part_storage_type": "String",
+    "disk_name": "String",
+    "path_on_disk": "String",
+    "rows": "UInt64",
+    "size_in_bytes": "UInt64",
+    "merged_from": "Array(String)",
+    "bytes_uncompressed": "UInt64",
+    "read_rows": "UInt64",
+    "error": "UInt16",
+    "exception": "String",
+    "mutation_ids": "Array(String)",
+    "kind": "String",
+    "version": "UInt64",
+    "author": "String",
+    "put_requests": "UInt64",
+    "cost": "Float64",
+}
+
+
+def part_log(db: Database, _: Collection[str]) -> Rows:
+    """One row for each part that was added, merged, rewritten or removed by an entry that is kept."""
+    chunk = chunk_bytes(db.warehouse.store)
+    for database, name, table in all_tables(db):
+        log = table.handle.log
+        state = log.state
+        of_table = {"database": database, "table": name, "table_uuid": uuid_of(table.handle.directory)}
+        types = [key.type for key in table_keys(table.schema).partition]
+        # What the entry of the oldest version that is kept replaced is forgotten.
+        for event in part_events(state, log.entries(state.history + 1, state.version), types):
+            now_ms, part_id = event.pop("event_time_ms"), event.pop("part_id", "")
+            puts = sum(put_requests(size, chunk) for size in event.pop("object_sizes", ()))
+            here = {
+                **of_table,
+                **event,
+                "event_date": now_ms // _MS_PER_DAY,
+                "event_time": now_ms // 1000,
+                "event_time_microseconds": now_ms * 1000,
+                "put_requests": puts,
+                "cost": db.warehouse.prices.cost(Counters(put=puts)),
+            }
+            if part_id:
+                here |= {"disk_name": "default", "path_on_disk": f"{table.location}/{part_id}/"}
+            yield row_of(here, PART_LOG)
