@@ -80,9 +80,6 @@ class SimPool:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def shutdown(self, *_: object, **__: object) -> None:
-        """There is nothing under way."""
-
     def map(self, call: Callable[..., Any], *arguments: Iterable[Any]) -> list[Any]:
         calls = list(zip(*arguments, strict=True))
         order = list(range(len(calls)))
