@@ -35,7 +35,9 @@ from mergelake.cli.picture.drawing import plural, size
 from mergelake.cli.picture.sheet import render_page, render_sheet
 from mergelake.cli.picture.timeline import MergeFate, MergeLife, PartLife, merge_lives, part_lives
 from mergelake.cli.picture.values import Phase, QueryAnswer, Sheet, amplification, same_answers
+from mergelake.lake.cost import table_cost
 from mergelake.spark.session import session
+from mergelake.store.prices import Prices
 from mergelake.testing.logtable import CREATE, log_block, spark_log_frame
 
 if TYPE_CHECKING:
@@ -217,11 +219,12 @@ def small_insert(db: ml.Database, figures: Figures) -> None:
     """What one small insert costs in requests, in a table of its own."""
     db.sql("CREATE TABLE small (k UInt64, v String) ENGINE = MergeTree ORDER BY k")
     table = db.table("small")
-    before = table.handle.store.counters
-    commit = table.append({"k": [1, 2, 3], "v": ["a", "b", "c"]})
-    after = table.handle.store.counters
-    requests = f"{after.put - before.put} PUT, {after.get - before.get} GET, {after.list - before.list} LIST"
-    figures.small_insert = (requests, f"a small insert of 3 rows, {size(commit.bytes)}")
+    with db.warehouse.metered() as spent:
+        commit = table.append({"k": [1, 2, 3], "v": ["a", "b", "c"]})
+    used, prices = spent.counters, db.warehouse.prices
+    requests = f"{used.put} PUT, {used.get} GET, {used.list} LIST"
+    money = f"{prices.cost(used):.5f} {prices.currency}"
+    figures.small_insert = (requests, f"a small insert of 3 rows, {size(commit.bytes)}, {money}")
 
 
 def merged_directly(folder: Path, figures: Figures) -> None:
@@ -360,8 +363,17 @@ def facts(table: ml.Table, figures: Figures, lives: list[PartLife], merges: list
             ),
         ),
         ("Requests", ": ".join(figures.small_insert)),
+        ("Writing it all", money(table)),
         ("Kept for older versions", f"{size(table.retained_bytes)} of replaced parts"),
     ]
+
+
+def money(table: ml.Table) -> str:
+    """What the table took to write and takes to keep, were it in S3."""
+    prices, cost = Prices(), table_cost(table.name, table.handle.log, table.handle.clock.now_ms(), 1)
+    written = f"{plural(cost.total.puts, 'PUT')}, {cost.total.cost(prices):.4f} {prices.currency}"
+    kept = f"{size(cost.stored_bytes)} kept, {prices.month(cost.stored_bytes):.4f} {prices.currency} a month"
+    return f"{written}; {kept} ({prices.name})"
 
 
 def sheet(

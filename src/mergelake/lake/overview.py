@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from mergelake.lake.warehouse import Warehouse
-from mergelake.log.state import State
+from mergelake.log.state import Lease, State
 from mergelake.node.report import (
     STATUS_SERVICE,
     BackOff,
@@ -127,6 +127,18 @@ def observe(warehouse: Warehouse, tables: Mapping[str, TableHandle], addresses: 
     Nodes that listen for commits are found by their leases, and asked too.
     """
     states = {name: handle.refresh() for name, handle in tables.items()}
+    leases = [lease for state in states.values() for lease in state.leases.values()]
+    reports, silent = reports_of(warehouse, leases, addresses)
+    return overview(warehouse.url, states, list(reports.values()), silent, warehouse.clock.now_ms())
+
+
+def reports_of(
+    warehouse: Warehouse, leases: Iterable[Lease], addresses: Sequence[str] = ()
+) -> tuple[dict[str, NodeReport], dict[str, str]]:
+    """The reports of the nodes that answer, by name, and why others do not, by address.
+
+    Asked are `addresses`, URLs of `/status`, and the nodes whose leases have an address, `ANSWER_S` seconds at most.
+    """
     reports: dict[str, NodeReport] = {}
     silent: dict[str, str] = {}
 
@@ -139,12 +151,11 @@ def observe(warehouse: Warehouse, tables: Mapping[str, TableHandle], addresses: 
 
     for address in addresses:
         ask(address, partial(_fetched, address))
-    leases = [lease for state in states.values() for lease in state.leases.values() if lease.address]
     peers = warehouse.backends.peers
     if peers is not None:
-        for address, token in sorted({(lease.address, lease.token) for lease in leases}):
+        for address, token in sorted({(lease.address, lease.token) for lease in leases if lease.address}):
             ask(address, partial(peers.call, address, token, STATUS_SERVICE, b"", ANSWER_S))
-    return overview(warehouse.url, states, list(reports.values()), silent, warehouse.clock.now_ms())
+    return reports, silent
 
 
 def _fetched(address: str) -> bytes:

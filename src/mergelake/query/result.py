@@ -29,7 +29,7 @@ class Stats:
     reason: str = ""
     """Why it ran there."""
     requests: Counters = field(default_factory=Counters)
-    """Requests to the store and their bytes, of this process: what Spark tasks send is not among them."""
+    """Requests to the store and their bytes, of this process and of its Spark tasks that succeeded."""
     cost: float = 0.0
     """What these cost by the prices of the warehouse (`Prices`), in their currency."""
     billed: bool = False
@@ -128,6 +128,11 @@ class QueryResult:
         """Call `call` with the error if the statement fails from now on, after the functions of `at_end`."""
         if self._source is not None:
             self._source.at_failure = call
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the statement has succeeded: all rows are computed."""
+        return self._source is None or self._source.rows is not None
 
     def _give(self) -> None:
         """Begin to iterate over pieces, which can be done once."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from mergelake.core.cancel import current
 from mergelake.core.errors import MergelakeError, UnavailableError
+from mergelake.store.meter import Tally, count_elsewhere, counted, current_tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,6 +77,9 @@ def exchange(
     """
     work = sealed(items)
 
+    tally = current_tally()
+    url = None if tally is None else tally.url
+
     def give(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
@@ -88,7 +92,9 @@ def exchange(
                     yield result_batch(0, _FAILED + pickle.dumps(error))
 
     def take(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        payloads: list[bytes] = [row for batch in batches for row in batch.column(1).to_pylist()]
+        rows: list[bytes] = [row for batch in batches for row in batch.column(1).to_pylist()]
+        yield from (result_batch(_REQUESTS, row[1:]) for row in rows if row[:1] == _COUNTED)
+        payloads = [row for row in rows if row[:1] != _COUNTED]
         failed = next((payload for payload in payloads if payload[:1] == _FAILED), None)
         if failed is not None:
             yield result_batch(0, pickle.dumps((False, pickle.loads(failed[1:]))))
@@ -98,30 +104,53 @@ def exchange(
     if not items:
         return []
     ids = spark.range(0, len(work), 1, len(work))
-    shuffled = ids.mapInArrow(shipped(give), "i bigint, r binary").repartition(tasks, "i")
+    counting = shipped(_counting(give, url, 0, _COUNTED))
+    shuffled = ids.mapInArrow(counting, "i bigint, r binary").repartition(tasks, "i")
     return [unwrap(outcome) for outcome in collect_results(shuffled, take)]
 
 
-_FINE, _FAILED = b"+", b"-"
-"""First byte of a payload, and of a pickled error in place of a payload."""
+_FINE, _FAILED, _COUNTED = b"+", b"-", b"#"
+"""First byte of a payload, and of a pickled error or of the requests of a task in place of a payload."""
+_REQUESTS = -1
+"""Index of the results that are the requests of a task."""
+
+
+def _counting(task: Task, url: str | None, index: int = _REQUESTS, mark: bytes = b"") -> Task:
+    """The task, followed by a `result_batch` with its requests to the store at `url`; without a URL the task alone."""
+    if url is None:
+        return task
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tally = Tally(url)
+        yield from counted(tally, task(batches))
+        yield result_batch(index, mark + pickle.dumps(tally.counters))
+
+    return run
 
 
 def collect_results(frame: DataFrame, task: Task) -> list[bytes]:
     """Run `task` on the partitions of `frame`; returns the payloads of its `result_batch`es in the order of indexes.
 
+    The requests of tasks that succeed count for the operation of this thread.
     Raises UnavailableError if mergelake is not installed on the workers.
     """
     from pyspark.errors import PySparkException
 
+    tally = current_tally()
+    counting = _counting(task, None if tally is None else tally.url)
     try:
         with _stoppable(frame.sparkSession):
-            rows = frame.mapInArrow(shipped(task), "i bigint, r binary").collect()
+            rows = frame.mapInArrow(shipped(counting), "i bigint, r binary").collect()
     except PySparkException as problem:
         story, way_out, _ = str(problem).partition(_WAY_OUT)
         if not way_out:
             raise
         raise UnavailableError(story[story.rindex(_NO_IMPORT) :].removesuffix(". "), hint=_WAY_OUT) from problem
-    return [bytes(row.r) for row in sorted(rows, key=lambda row: row.i)]
+    if tally is not None:
+        for row in rows:
+            if row.i == _REQUESTS:
+                count_elsewhere(tally.url, pickle.loads(row.r))
+    return [bytes(row.r) for row in sorted(rows, key=lambda row: row.i) if row.i != _REQUESTS]
 
 
 _NO_IMPORT = "The Python of Spark's workers "

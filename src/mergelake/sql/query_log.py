@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mergelake.core.clock import Clock
-from mergelake.core.errors import MergelakeError
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.ids import IdSource
 from mergelake.query.result import QueryResult
+from mergelake.query.statement.select_parser import parse_select
+from mergelake.query.statement.settings_semantics import statement_settings
 from mergelake.sql import statements as s
+from mergelake.sql.settings import log_length
 from mergelake.store.meter import Tally
 
 if TYPE_CHECKING:
@@ -100,12 +103,24 @@ class QueryLog:
                 self._ring.popleft()
         return query
 
+    def forget(self, query: LoggedQuery) -> None:
+        """Take a statement out of the ring."""
+        with self._lock:
+            if query in self._ring:
+                self._ring.remove(query)
+
     def parsed(self, query: LoggedQuery, statement: s.Statement, head: Callable[[int], str]) -> None:
         """Note what kind of statement it is. The data of an INSERT is left out of its text.
 
-        `head` returns the text up to an offset of the script.
+        `head` returns the text up to an offset of the script. A statement with settings by which it is not logged is
+        taken out.
         """
         inner = statement.statement if isinstance(statement, s.Tailed) else statement
+        settings = dict(statement.settings) if isinstance(statement, s.Tailed) else {}
+        if isinstance(inner, s.Select) and "log_queries" in query.text:
+            settings |= statement_settings(parse_select(inner.query))
+        if log_length(settings) == 0:
+            self.forget(query)
         query.kind = _KINDS.get(type(inner), "")
         if isinstance(inner, s.Mutate):
             query.kind = "Alter" if not inner.lightweight else "Update" if inner.commands[0].assignments else "Delete"
@@ -127,9 +142,12 @@ class QueryLog:
             if found is not None:
                 stats = found.stats
                 query.rows_read, query.bytes_read = stats.rows_read, stats.bytes_read
-                query.result_rows = found.rows or 0
-            query.type = FINISHED
-            self._end(query)
+            if found is not None and found.is_complete:
+                query.type, query.result_rows = FINISHED, found.rows or 0
+                self._end(query)
+            else:  # closed, or about to hear of its failure
+                closed = error("QUERY_WAS_CANCELLED", "The result was closed before its last row")
+                self.failed(query, closed, FAILED_WITHIN)
 
         result.query_result.at_failure(lambda failure: self.failed(query, failure, FAILED_WITHIN))
         result.at_end(ended)

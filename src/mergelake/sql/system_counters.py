@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from shutil import disk_usage
 from typing import TYPE_CHECKING, Any
 
 from mergelake.parts.fetch import is_remote
 from mergelake.sql.query_log import LoggedQuery
-from mergelake.sql.system_rows import Rows, row_of, uuid_text
+from mergelake.sql.system_rows import Rows, Wanted, row_of, uuid_text
 from mergelake.store.cached import CachedStore
 from mergelake.store.protocol import Counters, Store
 
@@ -117,14 +117,14 @@ def profile_events(used: Counters, url: str) -> dict[str, int]:
     return {name: number for name, number in numbers.items() if number}
 
 
-def events(db: Database, _: Collection[str]) -> Rows:
+def events(db: Database, _: Wanted) -> Rows:
     """`system.events`: requests and bytes of this connection."""
     store = db.warehouse.store
     for name, value in sorted(profile_events(store.counters, store.url).items()):
         yield name, value, _DESCRIBED[name], name
 
 
-def disks(db: Database, _: Collection[str]) -> Rows:
+def disks(db: Database, _: Wanted) -> Rows:
     """`system.disks`: the store, and the cache directory if there is one."""
     return disk_rows(db.warehouse.store)
 
@@ -167,7 +167,7 @@ def _space(path: str) -> dict[str, int]:
     return {"free_space": usage.free, "total_space": usage.total, "unreserved_space": usage.free}
 
 
-def query_log(db: Database, _: Collection[str]) -> Rows:
+def query_log(db: Database, _: Wanted) -> Rows:
     """`system.query_log`: the last statements of this connection; one row for their begin, one for their end."""
     names = {table_id: f"{database}.{name}" for database, name, table_id in db.warehouse.catalog.state.tables()}
     rows = [row for query in db.query_log.entries() for row in _logged(db, query, names)]
@@ -217,7 +217,7 @@ def _times(now_ms: int) -> dict[str, int]:
     }
 
 
-def processes(db: Database, _: Collection[str]) -> Rows:
+def processes(db: Database, _: Wanted) -> Rows:
     """`system.processes`: the statements of this connection that run now."""
     now_s = db.warehouse.clock.monotonic_s()
     for query in db.query_log.running():

@@ -1,23 +1,23 @@
 """`system.merges`, `system.nodes` and `system.freshness`: who works on the tables, at what, and who knows of it.
 
 The log knows the volatile parts and the leases of nodes. How far a merge is, and what lies on a disk, only its node
-knows: that is told of nodes in this process (`Warehouse.nodes`), and NULL for all others.
+knows: nodes in this process (`Warehouse.nodes`) and those that listen are asked for their report, as `mergelake top`
+does. What nobody tells is NULL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mergelake.core.names import merged_name
+from mergelake.core.names import PartInfo
 from mergelake.format.partition_text import partition_text
-from mergelake.lake.inspect import merges_table
-from mergelake.log.state import ActivePart, State, VolatilePart
+from mergelake.log.state import ActivePart, State
 from mergelake.log.volatile import leaves, pending
-from mergelake.node.actions import TableView
+from mergelake.node.report import NodeReport, Work
 from mergelake.order.keys import table_keys
-from mergelake.sql.system_rows import Rows, all_tables, row_of
+from mergelake.sql.system_rows import Rows, Wanted, all_tables, row_of
 
 if TYPE_CHECKING:
     from mergelake.core.types import DataType
@@ -67,77 +67,104 @@ FRESHNESS: Mapping[str, str] = {
     "newest_version_time": "DateTime64(3, 'UTC')",
     "absolute_delay": "Nullable(UInt64)",
 }
-LIVE, BUILDING, READY, UPLOADING = "live", "building", "ready", "uploading"
-"""States of a merge: intended, being made, made on the node's disk, being copied to the store."""
+BUILDING = "building"
 _ASKED = {"newest_version", "newest_version_time", "absolute_delay"}
 """Columns of `system.freshness` for which the store is asked."""
 
 
-def merges(db: Database, _: Collection[str]) -> Rows:
-    """`system.merges`: the volatile parts of all tables, and the merges and mutations of nodes in this process."""
+def merges(db: Database, wanted: Wanted) -> Rows:
+    """`system.merges`: the volatile parts of tables, and what nodes are at, as far as they are here or answer."""
+    tables = {f"{database}.{name}": table for database, name, table in all_tables(db, wanted)}
+    states = {full: table.handle.log.state for full, table in tables.items()}
     now_ms = db.warehouse.clock.now_ms()
-    nodes = {node.name: node.views for node in db.warehouse.nodes}
-    for database, name, table in all_tables(db):
-        state = table.handle.log.state
-        views = {node: of_tables[table.handle.directory] for node, of_tables in nodes.items()
-                 if table.handle.directory in of_tables}  # fmt: skip
+    reports = _reports(db, states.values(), now_ms)
+    for full, table in tables.items():
+        database, name = full.split(".", 1)
         key_types = [key.type for key in table_keys(table.schema).partition]
-        for row in merge_rows(state, views, now_ms, key_types):
+        for row in merge_rows(full, states[full], reports, now_ms, key_types):
             yield row_of({"database": database, "table": name, **row}, MERGES)
 
 
+def _reports(db: Database, states: Iterable[State], now_ms: int) -> list[NodeReport]:
+    """The reports of the nodes in this process, and of those that listen and have a lease."""
+    here = {node.name: node.report() for node in db.warehouse.nodes if not node.abandon.is_set()}
+    leases = [
+        lease
+        for state in states
+        for node, lease in state.leases.items()
+        if node not in here and lease.address and lease.until_ms > now_ms
+    ]
+    if not leases:
+        return list(here.values())
+    from mergelake.lake.overview import reports_of
+
+    answered, _ = reports_of(db.warehouse, leases)
+    return list({**answered, **here}.values())
+
+
 def merge_rows(
-    state: State, views: Mapping[str, TableView], now_ms: int, key_types: Sequence[DataType]
+    table: str, state: State, reports: Sequence[NodeReport], now_ms: int, key_types: Sequence[DataType]
 ) -> Iterator[dict[str, Any]]:
-    """Rows of `system.merges` about one table; `views` are those of the nodes in this process, by their names."""
-    volatile = {str(part.info): part for live in state.volatile.values() for part in live}
-    for row in merges_table(state).to_pylist():
-        part = volatile[row["result_part_name"]]
-        covered = leaves(state.partitions[part.info.partition_id], part.info)
-        view = views.get(part.owner)
-        yield {
-            **_of_sources(covered, key_types),
-            "elapsed": (now_ms - part.added_ms) / 1000,
-            "result_part_name": part.name,
-            "is_volatile": 1,
-            "merge_type": "Regular",
-            "state": None if view is None else _state(view, part),
-            "node": part.owner,
-            "lease_until": row["lease_until"],
-        }
-    for node, view in views.items():
-        lease = state.leases.get(node)
-        for ids, partition_id in view.merging.items():
-            sources = [part for part in state.partitions.get(partition_id, ()) if part.manifest.id in ids]
-            mutated = ids in view.mutating
-            for group in [[part] for part in sources] if mutated else [sources] if len(sources) == len(ids) else ():
-                yield {
-                    **_of_sources(group, key_types),
-                    "result_part_name": _result(state, group, mutated),
-                    "is_mutation": int(mutated),
-                    "merge_type": "" if mutated else "Regular",
-                    "state": BUILDING,
-                    "node": node,
-                    "lease_until": lease.until_ms if lease else None,
-                }
+    """Rows of `system.merges` about one table."""
+    running = {
+        (report.node, work.part): (report, work) for report in reports for work in report.running if work.table == table
+    }
+    known = {part.id: part.state for report in reports for part in report.volatile if part.table == table}
+    for live in state.volatile.values():
+        for part in live:
+            covered = leaves(state.partitions[part.info.partition_id], part.info)
+            row = {
+                **_of_sources(covered, key_types),
+                "elapsed": (now_ms - part.added_ms) / 1000,
+                "result_part_name": part.name,
+                "is_volatile": 1,
+                "merge_type": "Regular",
+                "state": known.get(part.id),
+                "node": part.owner,
+                "lease_until": _lease_end(state, part.owner),
+            }
+            yield row | (_of_work(*running[part.owner, part.name]) if (part.owner, part.name) in running else {})
+    for (node, name), (report, work) in running.items():
+        if work.kind in ("direct", "mutate"):
+            # A merge has the name of its first source until it is planned; several mutations that of the first part.
+            info = PartInfo.try_parse(name)
+            sources = leaves(state.partitions.get(work.partition_id, ()), info) if info is not None else ()
+            told = info is not None and len(sources) == work.parts
+            yield {
+                "partition_id": work.partition_id,
+                "total_size_bytes_compressed": work.bytes,
+                "total_rows": work.rows,
+                **(_of_sources(sources, key_types) if told else {}),
+                "num_parts": work.parts,
+                "result_part_name": _result(state, info, work.kind) if info is not None and told else "",
+                "is_mutation": int(work.kind == "mutate"),
+                "merge_type": "Regular" if work.kind == "direct" else "",
+                "state": BUILDING,
+                "node": node,
+                "lease_until": _lease_end(state, node),
+                **_of_work(report, work),
+            }
 
 
-def _result(state: State, sources: Sequence[ActivePart], mutated: bool) -> str:
-    """The name of the part that a merge or a mutation of these parts makes, as far as the log goes here."""
-    if not mutated:
-        holes = state.holes.get(sources[0].info.partition_id, ())
-        return str(merged_name([part.info for part in sources], holes))
-    lacking = pending(state.mutations, sources[0].info)
-    return str(replace(sources[0].info, mutation=lacking[-1]) if lacking else sources[0].info)
+def _result(state: State, info: PartInfo, kind: str) -> str:
+    """The name of the result: of a mutation a report has that of the part that is rewritten."""
+    lacking = pending(state.mutations, info) if kind == "mutate" else ()
+    return str(replace(info, mutation=lacking[-1]) if lacking else info)
 
 
-def _state(view: TableView, part: VolatilePart) -> str:
-    """How far the node that owns a volatile part is."""
-    if part.id in view.building:
-        return BUILDING
-    if part.id in view.uploading or part.id in view.uploaded:
-        return UPLOADING
-    return READY if part.id in view.local else LIVE
+def _lease_end(state: State, node: str) -> int | None:
+    lease = state.leases.get(node)
+    return lease.until_ms if lease else None
+
+
+def _of_work(report: NodeReport, work: Work) -> dict[str, Any]:
+    """How far a running action is; how many rows is not known before the first ones are done."""
+    done = work.bytes_done if work.kind == "upload" else work.rows_done
+    return {
+        "elapsed": (report.now_ms - work.started_ms) / 1000,
+        "progress": work.share if done else None,
+        "rows_read": work.rows_done if done else None,
+    }
 
 
 def _of_sources(parts: Sequence[ActivePart], key_types: Sequence[DataType]) -> dict[str, Any]:
@@ -155,11 +182,11 @@ def _of_sources(parts: Sequence[ActivePart], key_types: Sequence[DataType]) -> d
     }
 
 
-def nodes(db: Database, _: Collection[str]) -> Rows:
+def nodes(db: Database, wanted: Wanted) -> Rows:
     """`system.nodes`: who has a lease in which table."""
     now_ms = db.warehouse.clock.now_ms()
-    here = {node.name: node.views for node in db.warehouse.nodes}
-    for database, name, table in all_tables(db):
+    here = {node.name for node in db.warehouse.nodes if not node.abandon.is_set()}
+    for database, name, table in all_tables(db, wanted):
         state = table.handle.log.state
         for node, lease in sorted(state.leases.items()):
             owned = [part for live in state.volatile.values() for part in live if part.owner == node]
@@ -170,13 +197,13 @@ def nodes(db: Database, _: Collection[str]) -> Rows:
             }
             yield (
                 database, name, node, lease.until_ms, int(lease.until_ms < now_ms), lease.address, int(lease.disk),
-                lease.version, len(owned), sum(covered.values()), int(table.handle.directory in here.get(node, {})),
+                lease.version, len(owned), sum(covered.values()), int(node in here),
             )  # fmt: skip
 
 
-def freshness(db: Database, wanted: Collection[str]) -> Rows:
+def freshness(db: Database, wanted: Wanted) -> Rows:
     """`system.freshness`: the version of each table that this connection knows, and the newest one, if it is wanted."""
-    for full in db.warehouse.tables():
+    for full in wanted.tables(db.warehouse.tables()):
         database, name = full.split(".", 1)
         known = db.known_table(database, name)
         state = known.handle.log.state if known else None
@@ -186,7 +213,7 @@ def freshness(db: Database, wanted: Collection[str]) -> Rows:
             "version": state.version if state else None,
             "version_time": state.timestamp_ms if state else None,
         }
-        if set(wanted) & _ASKED:
+        if wanted.columns & _ASKED:
             newest = db.table(full).handle.log.state
             row["newest_version"], row["newest_version_time"] = newest.version, newest.timestamp_ms
             row["absolute_delay"] = (newest.timestamp_ms - state.timestamp_ms) // 1000 if state else None

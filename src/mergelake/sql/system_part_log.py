@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mergelake.lake.cost import chunk_bytes, put_requests
 from mergelake.lake.part_events import part_events
 from mergelake.order.keys import table_keys
-from mergelake.sql.system_rows import Rows, all_tables, row_of, uuid_of
+from mergelake.sql.system_rows import Rows, Wanted, all_tables, row_of, uuid_of
 from mergelake.store.protocol import Counters
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ PART_LOG: Mapping[str, str] = {
 }
 
 
-def part_log(db: Database, _: Collection[str]) -> Rows:
+def part_log(db: Database, wanted: Wanted) -> Rows:
     """One row for each part that was added, merged, rewritten or removed by an entry that is kept."""
     chunk = chunk_bytes(db.warehouse.store)
-    for database, name, table in all_tables(db):
+    for database, name, table in all_tables(db, wanted):
         log = table.handle.log
         state = log.state
         of_table = {"database": database, "table": name, "table_uuid": uuid_of(table.handle.directory)}

@@ -5,7 +5,7 @@ They are built for each statement that names them, with the columns that it read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from mergelake.query.source import IN_MEMORY, ArrowScan, ArrowSource, AsOf, Laye
 from mergelake.sql import system_counters, system_nodes, system_part_log, system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
-from mergelake.sql.system_rows import NO_UUID, Rows, all_tables, row_of, uuid_of
+from mergelake.sql.system_rows import NO_UUID, Rows, Wanted, all_tables, condition_on_names, row_of, uuid_of
 from mergelake.table.shared import SharedSpace, shared_space
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class SystemSource:
 
     name: str
     columns: Mapping[str, t.DataType]
-    rows: Callable[[Collection[str]], Rows]
-    """The rows, with all columns in order; those that are not in its argument may be left empty."""
+    rows: Callable[[Wanted], Rows]
+    """The rows, with all columns in order."""
 
     @property
     def computed(self) -> Mapping[str, tuple[t.DataType, str]]:
@@ -59,8 +59,8 @@ class SystemSource:
         return None
 
     def can_filter(self, predicate: str) -> bool:
-        """False: ClickHouse filters."""
-        return False
+        """Whether it is about names of tables alone: others need not be opened. ClickHouse filters again."""
+        return condition_on_names(predicate, self.columns) is not None
 
     def scans_sooner(self, wanted: ReadRequest) -> bool:
         """Always: there are no parts to attach."""
@@ -71,8 +71,13 @@ class SystemSource:
         raise error("NOT_IMPLEMENTED", "A system table has no older versions", "Leave out AS OF")
 
     def plan(self, wanted: ReadRequest) -> ArrowScan:
-        """The rows, as they are now."""
-        cells = list(zip(*self.rows(wanted.columns), strict=True)) or [() for _ in self.columns]
+        """The rows, as they are now. Raises NOT_IMPLEMENTED for an `exact` request with conditions."""
+        texts = [text for text in (wanted.where, wanted.prewhere) if text]
+        if wanted.exact and texts:
+            raise error("NOT_IMPLEMENTED", "Rows of a system table are filtered by ClickHouse")
+        conditions = (condition_on_names(text, self.columns) for text in texts)
+        needed = Wanted(frozenset(wanted.columns), tuple(each for each in conditions if each is not None))
+        cells = list(zip(*self.rows(needed), strict=True)) or [() for _ in self.columns]
         arrays = {
             column: to_storage(pa.array(values, arrow_type(kind)), kind, column)
             for (column, kind), values in zip(self.columns.items(), cells, strict=True)
@@ -107,18 +112,18 @@ def system_table_names() -> list[str]:
     return sorted(_TABLES)
 
 
-def _databases(db: Database, _: Collection[str]) -> Rows:
+def _databases(db: Database, wanted: Wanted) -> Rows:
     for name in db.warehouse.databases():
         yield name, "Atomic", db.warehouse.url, "", NO_UUID, "Atomic", "", 0
 
 
-def _tables(db: Database, wanted: Collection[str]) -> Rows:
-    for database, name, table in all_tables(db):
+def _tables(db: Database, wanted: Wanted) -> Rows:
+    for database, name, table in all_tables(db, wanted):
         schema, snapshot = table.schema, table.snapshot()
         # Totals that the state does not hold are computed only if they are needed.
-        manifests = [part.manifest for part in snapshot.parts] if set(wanted) & _OF_ALL_PARTS else []
+        manifests = [part.manifest for part in snapshot.parts] if wanted.columns & _OF_ALL_PARTS else []
         state, totals = table.handle.log.state, snapshot.partitions.totals
-        shared = shared_space(state) if set(wanted) & _OF_SHARED else SharedSpace(0, 0, 0)
+        shared = shared_space(state) if wanted.columns & _OF_SHARED else SharedSpace(0, 0, 0)
         yield (
             database,
             name,
@@ -149,13 +154,13 @@ def _tables(db: Database, wanted: Collection[str]) -> Rows:
         )
 
 
-def _columns(db: Database, wanted: Collection[str]) -> Rows:
-    for database, name, table in all_tables(db):
+def _columns(db: Database, wanted: Wanted) -> Rows:
+    for database, name, table in all_tables(db, wanted):
         schema = table.schema
         keys = table_keys(schema)
         sampling = bind_key(schema.sample_by, schema).columns if schema.sample_by else ()
         read = [{name for key in part for name in key.columns} for part in (keys.partition, keys.sorting, keys.primary)]
-        sizes = _column_sizes(table) if set(wanted) & set(_OF_COLUMN_FILES) else {}
+        sizes = _column_sizes(table) if wanted.columns & set(_OF_COLUMN_FILES) else {}
         for position, column in enumerate(schema.columns, 1):
             yield (
                 database,
@@ -205,12 +210,12 @@ def _column_sizes(table: Table) -> dict[str, tuple[int, int, int]]:
     return out
 
 
-def _parts(db: Database, wanted: Collection[str]) -> Rows:
-    for database, name, table in all_tables(db):
+def _parts(db: Database, wanted: Wanted) -> Rows:
+    for database, name, table in all_tables(db, wanted):
         state = table.handle.log.state
-        facts = {part.name: part.manifest for part in state.parts()} if set(wanted) & _OF_MANIFESTS else {}
+        facts = {part.name: part.manifest for part in state.parts()} if wanted.columns & _OF_MANIFESTS else {}
         types = [key.type for key in table_keys(table.schema).partition]
-        needed = {*wanted, "name", "uuid", "active", *({"bytes_on_disk"} if "bytes" in wanted else ())}
+        needed = {*wanted.columns, "name", "uuid", "active", *({"bytes_on_disk"} if "bytes" in wanted.columns else ())}
         for row in parts_table(state.parts(), state.retired, types, needed).to_pylist():
             here = {"database": database, "table": name, "engine": table.schema.engine, "disk_name": "default", **row}
             here["path"] = f"{table.location}/{row['uuid']}/"
@@ -218,12 +223,12 @@ def _parts(db: Database, wanted: Collection[str]) -> Rows:
             if row["active"] and row["name"] in facts:
                 manifest = facts[row["name"]]
                 here |= moments(manifest, table.schema.types)
-                here |= part_facts(manifest) if set(wanted) & set(_OF_FILES) else {}
+                here |= part_facts(manifest) if wanted.columns & set(_OF_FILES) else {}
             yield row_of(here, _PART_COLUMNS)
 
 
-def _parts_columns(db: Database, _: Collection[str]) -> Rows:
-    for database, name, table in all_tables(db):
+def _parts_columns(db: Database, wanted: Wanted) -> Rows:
+    for database, name, table in all_tables(db, wanted):
         of_table = {"database": database, "table": name, "engine": table.schema.engine, "disk_name": "default"}
         parts = {row["name"]: row for row in table.parts().to_pylist()}
         for row in part_columns(table):
@@ -231,8 +236,8 @@ def _parts_columns(db: Database, _: Collection[str]) -> Rows:
             yield row_of(here, _PARTS_COLUMNS_COLUMNS)
 
 
-def _detached_parts(db: Database, _: Collection[str]) -> Rows:
-    for database, name, table in all_tables(db):
+def _detached_parts(db: Database, wanted: Wanted) -> Rows:
+    for database, name, table in all_tables(db, wanted):
         for part in table.handle.log.state.detached:
             info, manifest = part.info, part.manifest
             yield (
@@ -241,14 +246,14 @@ def _detached_parts(db: Database, _: Collection[str]) -> Rows:
             )  # fmt: skip
 
 
-def _indexes(db: Database, _: Collection[str]) -> Rows:
-    for database, name, table in all_tables(db):
+def _indexes(db: Database, wanted: Wanted) -> Rows:
+    for database, name, table in all_tables(db, wanted):
         for row in index_rows(table):
             yield database, name, *row.values()
 
 
-def _mutations(db: Database, _: Collection[str]) -> Rows:
-    for database, name, table in all_tables(db):
+def _mutations(db: Database, wanted: Wanted) -> Rows:
+    for database, name, table in all_tables(db, wanted):
         for row in table.mutations().to_pylist():
             here = {"database": database, "table": name, **row}
             yield row_of(here, _MUTATION_COLUMNS)
@@ -338,7 +343,7 @@ _MUTATION_COLUMNS = {
     "latest_fail_error_code_name": "String",
 }
 
-_TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Collection[str]], Rows]]] = {
+_TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Wanted], Rows]]] = {
     "databases": (
         {
             "name": "String",

@@ -61,6 +61,10 @@ class _Sum:
                     of_table = counters.tables[directory] = Counters()
                 of_table.add(kind, requests, sent, received)
 
+    def include(self, other: Counters) -> None:
+        with self._lock:
+            self._counters.include(other)
+
     def more(self, *, retries: int = 0, cached: int = 0, bytes_cached: int = 0) -> None:
         with self._lock:
             self._counters.retries += retries
@@ -169,6 +173,12 @@ class Meter:
         self._sum.more(retries=1)
         for tally in _tallies(self._url):
             tally._sum.more(retries=1)
+
+
+def count_elsewhere(url: str, requests: Counters) -> None:
+    """Count what other processes asked of a store for the operation of this thread."""
+    for tally in _tallies(url):
+        tally._sum.include(requests)
 
 
 def count_cached(url: str, ranges: int, size: int) -> None:

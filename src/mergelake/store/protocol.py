@@ -73,6 +73,16 @@ class Counters:
         self.bytes_put += sent
         self.bytes_get += received
 
+    def include(self, other: Counters) -> None:
+        """Add all that another value counts."""
+        for each in fields(self):
+            if each.default is not MISSING:
+                setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        for detail, number in other.details.items():
+            self.details[detail] = self.details.get(detail, 0) + number
+        for name, counters in other.tables.items():
+            self.tables.setdefault(name, Counters()).include(counters)
+
     def copy(self) -> Counters:
         """A copy that shares nothing with this one."""
         tables = {name: replace(counters) for name, counters in self.tables.items()}

@@ -160,3 +160,26 @@ def test_a_select_or_a_function_can_be_described(db: Database) -> None:
     for statement in ("DESCRIBE (SELECT k, s FROM t)", "DESC SELECT k, s FROM t"):
         assert [row[:2] for row in db.sql(statement).rows()] == [("k", "UInt8"), ("s", "String")]
     assert [row[:2] for row in db.sql("DESCRIBE TABLE numbers(3)").rows()] == [("number", "UInt64")]
+
+
+def test_only_the_tables_that_a_condition_leaves_are_opened(db: Database) -> None:
+    db.sql("CREATE DATABASE d2; CREATE TABLE d2.u (k UInt8) ENGINE = MergeTree ORDER BY k; INSERT INTO d2.u VALUES (1)")
+    ids = {name: db.table(name).handle.directory for name in ("d1.t", "d2.u")}
+    conditions = {
+        "table = 'u'": [("d2", "u")],
+        "table LIKE 't%' AND active": [("d1", "t")],
+        "database IN ('d1', 'd3') AND rows < 100": [("d1", "t")],
+        "table = 'u' OR rows > 0": [("d1", "t"), ("d2", "u")],
+        "upper(table) = 'NOSUCH'": [],
+        "1": [("d1", "t"), ("d2", "u")],
+    }
+    for condition, expected in conditions.items():
+        asked = db.sql(f"SELECT DISTINCT database, table FROM system.parts WHERE {condition} ORDER BY ALL")
+        assert asked.rows() == expected, condition
+        opened = {name for name, directory in ids.items() if directory in asked.stats.requests.tables}
+        assert opened == {".".join(pair) for pair in expected}, condition
+    asked = db.sql("SELECT total_rows FROM system.tables WHERE name = 'u' AND database = 'd2'")
+    assert (asked.rows(), ids["d1.t"] in asked.stats.requests.tables) == ([(1,)], False)
+    once = db.sql("SELECT table, part_name FROM system.part_log WHERE rows > 0 AND table = 't'").stats.requests
+    all_of_it = db.sql("SELECT count(part_name) FROM system.part_log WHERE table = 't'").stats.requests
+    assert once.get == all_of_it.get, "rows are built once"

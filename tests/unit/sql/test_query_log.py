@@ -92,11 +92,13 @@ def test_a_large_result_is_logged_when_its_last_row_is_read(db):
     assert sum(batch.num_rows for batch in result.batches()) == 3_000_000
     assert db.sql(query.format("processes")).scalar() == 0
     assert db.sql(f"SELECT max(result_rows) FROM system.query_log WHERE query = '{numbers}'").scalar() == 3_000_000
+    db.sql(numbers).close()
+    query = "SELECT exception_code FROM system.query_log WHERE type = 'ExceptionWhileProcessing'"
+    assert db.sql(query).rows() == [(394,)]
     late = db.sql("SELECT throwIf(number = 2900000), toString(number) FROM numbers(3000000) SETTINGS max_threads = 1")
     with pytest.raises(MergelakeError):
         list(late.batches())
-    query = "SELECT exception_code FROM system.query_log WHERE type = 'ExceptionWhileProcessing'"
-    assert db.sql(query).rows() == [(395,)]
+    assert db.sql(query).rows() == [(394,), (395,)]
 
 
 def test_the_log_keeps_as_many_statements_as_its_setting_says(db):
@@ -105,8 +107,13 @@ def test_the_log_keeps_as_many_statements_as_its_setting_says(db):
         db.sql(f"SELECT {n}")
     query = "SELECT query FROM system.query_log WHERE type = 'QueryStart'"
     assert [row[0] for row in db.sql(query).rows()] == ["SELECT 7", "SELECT 8", query]
-    db.sql("SELECT 10 SETTINGS log_queries = 0")
-    assert "SELECT 10" not in [row[0] for row in db.sql(query).rows()]
+    db.sql("SET query_log_length = 100")
+    db.sql("SELECT 10 SETTINGS log_queries = 0; SELECT 11 SETTINGS query_log_length = 0")
+    db.sql("SHOW TABLES SETTINGS log_queries = 0")
+    db.sql("SELECT 12", settings={"log_queries": 0})
+    db.sql("SELECT 'log_queries', 13")
+    assert [row[0] for row in db.sql(query).rows()][-2:] == ["SELECT 'log_queries', 13", query]
+    assert not any("SELECT 1" in row[0] for row in db.sql(query).rows())
     with pytest.raises(MergelakeError) as refused:
         db.sql("SET query_log_length = 'many'")
     assert refused.value.name == "CANNOT_PARSE_NUMBER"

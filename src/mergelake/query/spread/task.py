@@ -25,6 +25,7 @@ from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.attach.part_set import PartSet
 from mergelake.query.embedded import engine
 from mergelake.query.spread.broadcast import Broadcast
+from mergelake.store.meter import counted, current_tally
 from mergelake.store.spec import StoreSpec
 
 TABLE = "_mergelake.\ue003"
@@ -85,15 +86,15 @@ class ScannedTask:
 
     def __call__(self, item: Any) -> tuple[list[bytes], int, int]:
         """(partial results as Native, rows scanned, bytes scanned) of one item."""
-        seen = [0, 0]
+        seen, batches = [0, 0], counted(current_tally(), self.read(item))
 
-        def counted() -> Iterator[pa.RecordBatch]:
-            for batch in self.read(item):
+        def noted() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
                 seen[0] += batch.num_rows
                 seen[1] += batch.nbytes
                 yield batch
 
-        reader = pa.RecordBatchReader.from_batches(self.schema, counted())
+        reader = pa.RecordBatchReader.from_batches(self.schema, noted())
         answer = engine.run(
             self.partial.text(), {self.object_name: reader}, output="Native", settings=self.partial.settings
         )
