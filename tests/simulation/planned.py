@@ -28,7 +28,7 @@ class Worker(TableWorker):
 
     actor: PlannedNode
 
-    def record_failure(self, failure: Exception) -> None:
+    def record_failure(self, failure: Exception, partition_id: str = "") -> None:
         actor = self.actor
         damaged = actor.process.thread.doubtful or actor.process.machine.torn
         explained = isinstance(failure, UnavailableError) or (
@@ -41,7 +41,7 @@ class Worker(TableWorker):
         )
         if not explained:
             actor.world.bucket.violation = actor.world.bucket.violation or failure
-        super().record_failure(failure)
+        super().record_failure(failure, partition_id)
 
 
 class PlannedNode(Actor):
