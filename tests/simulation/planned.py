@@ -81,8 +81,13 @@ class PlannedNode(Actor):
             disk=disk,
             build=self.build_bytes,
             run_mutations=self.mutation_bytes,
+            listening=self.listening(),
         )
         self.worker.actor = self
+
+    def listening(self) -> object | None:
+        """What it serves to others; nothing."""
+        return None
 
     def tick(self) -> None:
         if self.worker is None:
