@@ -68,6 +68,7 @@ def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
     # A DateTime matches a Date by its day, a finer DateTime64 a coarser one by the digits that both have.
     exact = not (isinstance(plain, t.DateTime) and isinstance(kind, (t.Date, t.Date32)))
     exact = exact and not (isinstance(plain, t.DateTime64) and isinstance(kind, t.DateTime64))
+    exact = exact and not t.holds(plain, t.Nothing)  # NULL and [] are the same in every type
     return _cast_member(value, t.Float(64) if isinstance(plain, t.Float) else plain, kind, exact=exact)
 
 
@@ -128,8 +129,16 @@ def _converted(right: BoundNode, kind: t.DataType) -> list[Any]:
         if isinstance(inner, t.Array) and t.inner_type(inner.inner) == kind:
             return _distinct([value for value in right.value if value is not None], kind)
     pairs = _members(right, wide=False)
+    if isinstance(right, BoundLiteral) and 0 < _depth(right.type) <= _depth(kind):  # `x IN ([1])` of an array
+        pairs = [(right.value, t.inner_type(right.type))]
     converted = [convert_member(value, source, kind) for value, source in pairs]
     return _distinct([value for value in converted if value is not None], kind)
+
+
+def _depth(kind: t.DataType) -> int:
+    """How many arrays are in each other."""
+    inner = t.inner_type(kind)
+    return 1 + _depth(inner.inner) if isinstance(inner, t.Array) else 0
 
 
 def _distinct(values: list[Any], kind: t.DataType) -> list[Any]:
