@@ -51,6 +51,10 @@ def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
     plain, kind = t.inner_type(source), t.inner_type(target)
     if value is None or plain == kind:
         return value
+    if isinstance(plain, t.Array) and isinstance(kind, t.Array):
+        elements = [convert_member(each, plain.inner, kind.inner) for each in value]
+        lost = any(after is None and before is not None for before, after in zip(value, elements, strict=True))
+        return None if lost or (None in elements and not t.is_nullable(kind.inner)) else elements
     if isinstance(kind, _TEXT):
         return _as_text(value, plain, kind)
     if isinstance(kind, t.Enum):
@@ -68,7 +72,6 @@ def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
     # A DateTime matches a Date by its day, a finer DateTime64 a coarser one by the digits that both have.
     exact = not (isinstance(plain, t.DateTime) and isinstance(kind, (t.Date, t.Date32)))
     exact = exact and not (isinstance(plain, t.DateTime64) and isinstance(kind, t.DateTime64))
-    exact = exact and not t.holds(plain, t.Nothing)  # NULL and [] are the same in every type
     return _cast_member(value, t.Float(64) if isinstance(plain, t.Float) else plain, kind, exact=exact)
 
 
