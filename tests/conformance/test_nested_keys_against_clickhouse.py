@@ -10,6 +10,7 @@ import pytest
 
 from mergelake.core.errors import MergelakeError
 from mergelake.sql.database import connect
+from tests.helpers.rounds import rounds
 
 pytestmark = pytest.mark.chdb
 
@@ -35,7 +36,7 @@ KINDS = {
     "Array(DateTime64(3))": ("[]", "['2020-01-01 00:00:00.001']", "['1960-01-01 00:00:00']"),
     "Int8": ("0", "1"),
 }  # fmt: skip
-CASES = int(os.environ.get("MERGELAKE_NESTED_KEYS", "10"))
+CASES = int(os.environ.get("MERGELAKE_NESTED_KEYS", rounds(10, 200)))
 FIRST = int(os.environ.get("MERGELAKE_NESTED_KEYS_FIRST", "0"))
 
 
