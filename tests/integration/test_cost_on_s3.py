@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import mergelake as ml
+from mergelake.cli.output import summary
 from mergelake.lake.cost import chunk_bytes, table_cost
 from mergelake.query import in_place, table_source
 from mergelake.query.attach import attached
@@ -40,6 +41,7 @@ def test_an_insert_of_one_row_is_two_writes_and_costs_a_hundred_thousandth(db: m
     requests = result.stats.requests
     assert (requests.put, requests.get, requests.list, requests.head, requests.delete) == (2, 2, 0, 0, 0)
     assert result.stats.cost == pytest.approx((2 * 0.005 + 2 * 0.0004) / 1000)
+    assert summary(result, 0).endswith(" 4 requests for 0.0000108.")
     with db.warehouse.metered() as tally:
         db.table("t").append({"k": [2], "s": ["a"], "m": ["b"]})
     assert (tally.counters.put, tally.counters.tables[db.table("t").handle.directory].put) == (2, 2)
