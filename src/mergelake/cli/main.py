@@ -335,12 +335,14 @@ def node(
     options: Options = None,
 ) -> None:
     """Keep tables merged, and what nobody needs collected, until SIGTERM or Ctrl-C."""
+    from mergelake.node.memory import bound_memory
     from mergelake.node.status_server import StatusServer
 
     output = output_as(form)
     if once and listen:
         raise error("BAD_ARGUMENTS", "Both --once and --listen are given", "Who listens stays: give one of them")
     log_as(log_format, name)
+    bound_memory()
     upload_bytes_per_s = None if max_upload_mbps is None else max_upload_mbps * 1e6
     disk_bytes = None if max_disk_bytes is None else _bytes(max_disk_bytes)
 

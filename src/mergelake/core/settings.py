@@ -184,6 +184,11 @@ _TABLE = (
         "Let an AggregatingMergeTree have columns that are neither in a key nor aggregated; they take the first row",
     ),
     Setting(
+        "allow_experimental_replacing_merge_with_cleanup",
+        False,
+        "Let `OPTIMIZE TABLE … FINAL CLEANUP` remove rows of a ReplacingMergeTree that are marked deleted",
+    ),
+    Setting(
         "old_parts_lifetime", 480, "Accepted, no effect: `history_retention_seconds` and `gc_grace_seconds` decide"
     ),
     Setting(

@@ -317,6 +317,8 @@ class Table:
         final: bool = False,
         skip_merged: bool = False,
         throw_if_noop: bool = False,
+        deduplicate: Sequence[str] | bool = False,
+        cleanup: bool = False,
         on_progress: OnProgress | None = None,
     ) -> int:
         """Merge parts now, and return the number of merges that were committed.
@@ -337,6 +339,12 @@ class Table:
             Leave partitions alone that are one merged part.
         throw_if_noop
             CANNOT_ASSIGN_OPTIMIZE if there is nothing to merge.
+        deduplicate
+            True, or names of columns with those of all keys: of the rows of a merge that are equal in all columns, or
+            in these, only the first stays.
+        cleanup
+            With `final`: rows that a ReplacingMergeTree has marked deleted do not stay. The table needs the setting
+            `allow_experimental_replacing_merge_with_cleanup`.
         on_progress
             Called with the rows that are merged, now and again.
 
@@ -351,6 +359,8 @@ class Table:
             raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
         if not isinstance(final, bool):
             raise error("TYPE_MISMATCH", f"final is {final!r}", "Give True or False")
+        if isinstance(deduplicate, str):
+            raise error("TYPE_MISMATCH", f"deduplicate is the text '{deduplicate}'", f"Give a list: ['{deduplicate}']")
         self.refresh()
         return optimize(
             self.handle,
@@ -362,6 +372,8 @@ class Table:
             one_job=self.env.spark is not None,
             threads=self.env.threads,
             on_progress=on_progress,
+            deduplicate=deduplicate,
+            cleanup=cleanup,
         )
 
     def check(self) -> pa.Table:

@@ -10,13 +10,17 @@ from dataclasses import replace
 from functools import partial
 
 from mergelake.core.cancel import check, current
-from mergelake.core.errors import MergelakeError
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.progress import OnProgress, Progress
+from mergelake.core.schema import TableSchema
+from mergelake.core.settings import TableSettings
 from mergelake.merge.commit import commit_merges
+from mergelake.merge.deduplicate import deduplicated_columns
 from mergelake.merge.plan import MergeTask, plan_merge
 from mergelake.merge.select import select_optimize
 from mergelake.merge.together import execute_together, groups, is_simple
+from mergelake.order.replacing import ENGINE as REPLACING
 from mergelake.parts.fetch import is_remote
 from mergelake.table.handle import TableHandle
 
@@ -24,6 +28,7 @@ RunMerges = Callable[
     [TableHandle, Sequence[MergeTask], "threading.Event | None", Callable[[int], None]], Sequence[PartManifest]
 ]
 """Writes the parts of merges, in order. The flag, when it is set, ends it; the last is called with rows merged."""
+_CLEANUP = "allow_experimental_replacing_merge_with_cleanup"
 _SMALL_BYTES = 8 << 20
 """Bytes before compression up to which merges are executed side by side: their memory is bounded by this."""
 _FAR_WORKERS = 8
@@ -37,9 +42,19 @@ def plan_optimize(
     final: bool = False,
     skip_merged: bool = False,
     throw_if_noop: bool = False,
+    deduplicate: Sequence[str] | bool = False,
+    cleanup: bool = False,
 ) -> list[MergeTask]:
-    """The merges that `select_optimize` chooses from the state known here."""
+    """The merges that `select_optimize` chooses from the state known here; other arguments as of `optimize`.
+
+    Raises as `deduplicated_columns` and `check_cleanup` do.
+    """
     snapshot = handle.snapshot()
+    columns = None
+    if deduplicate is not False:
+        columns = deduplicated_columns(snapshot.schema, None if isinstance(deduplicate, bool) else deduplicate)
+    if cleanup:
+        check_cleanup(snapshot.schema, whole=final and partition_id is None)
     chosen = select_optimize(
         snapshot.parts,
         snapshot.settings,
@@ -50,7 +65,21 @@ def plan_optimize(
         throw_if_noop=throw_if_noop,
     )
     plan = partial(plan_merge, handle.directory, snapshot.schema, kind="optimize", base_version=snapshot.version)
-    return [plan(parts=parts, mutations=snapshot.mutations) for parts in chosen]
+    tasks = [plan(parts=parts, mutations=snapshot.mutations) for parts in chosen]
+    return [replace(task, deduplicate=columns, cleanup=cleanup and final) for task in tasks]
+
+
+def check_cleanup(schema: TableSchema, *, whole: bool) -> None:
+    """Whether rows that are marked deleted may be removed; `whole`: from all partitions.
+
+    Raises CANNOT_ASSIGN_OPTIMIZE for another engine, SUPPORT_IS_DISABLED without the setting of the table.
+    """
+    if whole and schema.engine != REPLACING:
+        message = "Cannot OPTIMIZE with CLEANUP table: only ReplacingMergeTree can be CLEANUP"
+        raise error("CANNOT_ASSIGN_OPTIMIZE", message, "Leave CLEANUP out")
+    if not TableSettings(schema.settings).integer(_CLEANUP):
+        hint = f"An older row of a key that comes later is shown again: if none does, set {_CLEANUP} = 1"
+        raise error("SUPPORT_IS_DISABLED", "Experimental merges with CLEANUP are not allowed", hint)
 
 
 def optimize(
@@ -64,8 +93,13 @@ def optimize(
     one_job: bool,
     threads: int = 1,
     on_progress: OnProgress | None = None,
+    deduplicate: Sequence[str] | bool = False,
+    cleanup: bool = False,
 ) -> int:
     """Run the merges of `plan_optimize`; returns how many.
+
+    `deduplicate`: of the rows of each merge that are equal in these columns (True: in all) only the first stays.
+    `cleanup`, with `final`: rows that are marked deleted do not stay.
 
     Small merges are executed together (`merge.together`), or side by side by about `threads` threads, and a group of
     them shares an entry of the log. Each of the others is committed before the next begins, while its sources are
@@ -73,7 +107,13 @@ def optimize(
     the others: the first error is raised at the end.
     """
     tasks = plan_optimize(
-        handle, partition_id=partition_id, final=final, skip_merged=skip_merged, throw_if_noop=throw_if_noop
+        handle,
+        partition_id=partition_id,
+        final=final,
+        skip_merged=skip_merged,
+        throw_if_noop=throw_if_noop,
+        deduplicate=deduplicate,
+        cleanup=cleanup,
     )
     work = _Work(handle, run, on_progress, sum(task.rows for task in tasks))
     simple, left = _parted(tasks, is_simple) if len(tasks) > 1 else ([], tasks)

@@ -53,6 +53,10 @@ class MergeTask:
     """Version of the table at which this was decided: `PartManifest.base_version` of the result."""
     local: bool = False
     """The result goes to the disk of the node that merges: the bytes of a volatile part."""
+    deduplicate: tuple[str, ...] | None = None
+    """Columns: of the result's rows that are equal in all of them only the first stays."""
+    cleanup: bool = False
+    """Rows of a ReplacingMergeTree that are marked deleted do not stay."""
 
     @property
     def rows(self) -> int:

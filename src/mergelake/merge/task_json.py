@@ -15,7 +15,7 @@ of another format, or with a field that is not known here, is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
@@ -74,6 +74,8 @@ class _Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mutations: tuple[_Mutation, ...]
     sources: tuple[_Source, ...]
     digest: str = ""
+    deduplicate: tuple[str, ...] | None = None
+    cleanup: bool = False
 
 
 class _Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,6 +113,8 @@ def encode_task(url: str, task: MergeTask) -> bytes:
                 _Source(str(s.info), ManifestJson.of(s.manifest), tuple(m.version for m in s.lacks))
                 for s in task.sources
             ],
+            **({"deduplicate": task.deduplicate} if task.deduplicate is not None else {}),
+            **({"cleanup": True} if task.cleanup else {}),
         }
     )
 
@@ -137,7 +141,9 @@ def decode_task(data: bytes) -> PlannedTask:
             for source in raw.sources
         )
         schema = TableSchema.from_json(value(raw.schema))
-        task = MergeTask(raw.directory, schema, sources, PartInfo.parse(raw.result), raw.kind, raw.base_version)
+        result = PartInfo.parse(raw.result)
+        task = MergeTask(raw.directory, schema, sources, result, raw.kind, raw.base_version)
+        task = replace(task, deduplicate=raw.deduplicate, cleanup=raw.cleanup)
         _check(task)
     return PlannedTask(raw.url, task, raw.digest)
 
@@ -150,6 +156,8 @@ def _check(task: MergeTask) -> None:
         raise ValueError(f"no task of the kind '{task.kind}' has {len(infos)} sources")
     if partitions != {source.manifest.partition_id for source in task.sources} or infos != sorted(infos):
         raise ValueError("the sources are not neighbours of one partition, in order")
+    if not all(map(task.schema.has, task.deduplicate or ())) or task.deduplicate == ():
+        raise ValueError("the columns to deduplicate by are not those of the table")
     if "/" in task.directory or task.directory in ("", ".", ".."):
         raise ValueError(f"'{task.directory}' is no directory of a table")
 

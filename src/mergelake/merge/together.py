@@ -54,6 +54,7 @@ def is_simple(task: MergeTask) -> bool:
     return (
         (mode is None or not (mode.combination or mode.splits or mode.tombstone))
         and not task.local
+        and task.deduplicate is None
         and task.rows <= min(settings.integer("index_granularity"), ROWS_MAX)
         and size <= BYTES_MAX
         # The size that decides about codec and storage is counted a little differently for new rows.
@@ -127,8 +128,8 @@ def execute_together(
 
 def _written(
     store: Store, tasks: Sequence[MergeTask], rows: pa.Table, ids: IdSource, clock: Clock
-) -> list[PartManifest]:
-    """The parts of the tasks, whose rows follow each other."""
+) -> list[PartManifest | None]:
+    """The parts of the tasks, whose rows follow each other; None for a part without rows."""
     schema = tasks[0].schema
     mode = mode_of(schema)
     keys, target = table_keys(schema), insert_target(store, tasks[0].directory, schema, ids, clock)
@@ -143,7 +144,9 @@ def _written(
         pieces.append(Piece(block, partition, task.result.level, base_version=task.base_version))
     objects = PartObjects(store, target.directory, ids, share_max=0, object_max=0)
     try:
-        return objects.finish(list(write_pieces(replace(target, objects=objects), keys, pieces)))
+        filled = [piece for piece in pieces if piece.block.num_rows]
+        written = iter(objects.finish(list(write_pieces(replace(target, objects=objects), keys, filled))))
+        return [next(written) if piece.block.num_rows else None for piece in pieces]
     except BaseException:
         objects.abort()
         raise

@@ -26,6 +26,7 @@ from mergelake.node.actions import Action, Build, Merge, Mutate, NodeView, Table
 from mergelake.node.candidates import Memory
 from mergelake.node.disk import LocalDisk, sweep
 from mergelake.node.listening import Listening
+from mergelake.node.memory import release_memory
 from mergelake.node.plan import tick
 from mergelake.node.report import STATUS_SERVICE, NodeReport, Requests, encode_report, table_report
 from mergelake.node.status import NodeStatus, event_of, resident_bytes
@@ -174,8 +175,12 @@ class Node:
     def run(self, stop: threading.Event, grace_s: float | None = None) -> None:
         """Run ticks until `stop` is set; then `drain(grace_s)`."""
         try:
+            released = 0
             while not stop.is_set():
                 started = self.step()
+                if not started and released != self.status.merges_done and not self._busy():
+                    released = self.status.merges_done
+                    release_memory()
                 self._pause(stop, self._down_s or (0.02 if started else self._poll_s))
         finally:
             self.drain(grace_s)
@@ -194,7 +199,7 @@ class Node:
 
     def idle(self) -> bool:
         """Whether no work runs, and none would be started on the states known here."""
-        if any(worker.busy for worker in self._workers.values()):
+        if self._busy():
             return False
         return not self._due(self._workers.values(), draining=False)
 
@@ -215,6 +220,9 @@ class Node:
                 _logger.warning("left without saying so, the lease will run out: %s", failure)
         if self._listening is not None:
             self._listening.close()
+
+    def _busy(self) -> bool:
+        return any(worker.busy for worker in self._workers.values())
 
     def _unfinished(self) -> bool:
         """Whether to wait for work. Volatile parts of a table in a pause are left to other nodes."""

@@ -5,7 +5,8 @@ SQL calls what a Python user can call, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -200,19 +201,36 @@ def _is_on(db: Database, name: str) -> bool:
 def _optimize(db: Database, statement: s.Optimize) -> None:
     table, partition = db.open(statement.name), statement.partition
     whole = partition is None or not (partition.values or partition.id)
-    if statement.cleanup:
-        if table.schema.engine != "ReplacingMergeTree":
-            message = "Cannot OPTIMIZE with CLEANUP table: only ReplacingMergeTree can be CLEANUP"
-            raise error("CANNOT_ASSIGN_OPTIMIZE", message)
-        hint = "Rows that are marked deleted stay; DELETE removes them"
-        raise error("NOT_IMPLEMENTED", "OPTIMIZE … CLEANUP is not supported", hint)
+    deduplicate: Sequence[str] | bool = statement.deduplicate
+    if statement.by:
+        deduplicate = [name for item in statement.by for name in _matched(item, table.schema)]
     table.optimize(
         partition_id=None if partition is None or whole else _partition_id(db, statement.name, partition),
         final=statement.final,
         skip_merged=_is_on(db, "optimize_skip_merged_partitions"),
         throw_if_noop=_is_on(db, "optimize_throw_if_noop"),
+        deduplicate=deduplicate,
+        cleanup=statement.cleanup,
         on_progress=db.on_progress,
     )
+
+
+_PATTERN = re.compile(r"[\w|.^$*+?()\[\] -]*")
+"""Patterns that have the same meaning in ClickHouse's RE2 and here."""
+
+
+def _matched(item: str | s.ColumnMatcher, schema: TableSchema) -> list[str]:
+    """The columns that an item of DEDUPLICATE BY means; BAD_ARGUMENTS or NOT_IMPLEMENTED for a pattern."""
+    if isinstance(item, str):
+        return [item]
+    names = [column.name for column in schema.stored if column.default_kind != "MATERIALIZED"]
+    if not _PATTERN.fullmatch(item.pattern) or "(?" in item.pattern:
+        raise error("NOT_IMPLEMENTED", f"The pattern {item.pattern} in COLUMNS is not supported here", "Name columns")
+    try:
+        found = re.compile(item.pattern, re.ASCII)
+    except re.error as wrong:
+        raise error("CANNOT_COMPILE_REGEXP", f"The pattern {item.pattern} is wrong: {wrong}") from None
+    return [name for name in names if found.search(name) and name not in item.excluded]
 
 
 def _drop_partition(db: Database, name: s.Name, partition: s.PartitionClause) -> None:

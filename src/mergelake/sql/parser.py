@@ -191,10 +191,34 @@ def _optimize(cursor: Cursor) -> s.Statement:
     cursor.expect("TABLE")
     name = cursor.table_name()
     partition = partition_clause(cursor) if cursor.at("PARTITION") else None
-    final = cursor.accept("FINAL")
-    if cursor.at("DEDUPLICATE"):
-        raise error("NOT_IMPLEMENTED", "OPTIMIZE … DEDUPLICATE is not supported", "Use a ReplacingMergeTree")
-    return s.Optimize(name, partition, final, cursor.accept("CLEANUP"))
+    final, deduplicate, by = cursor.accept("FINAL"), cursor.accept("DEDUPLICATE"), []
+    if deduplicate and cursor.accept("BY"):
+        by.append(_deduplicated(cursor))
+        while cursor.accept(","):
+            by.append(_deduplicated(cursor))
+    cleanup = not by and cursor.accept("CLEANUP")
+    return s.Optimize(name, partition, final, cleanup, deduplicate, tuple(by))
+
+
+def _deduplicated(cursor: Cursor) -> str | s.ColumnMatcher:
+    """A column, `*` or `COLUMNS('…')`, these two with EXCEPT."""
+    if cursor.accept("*"):
+        pattern = ""
+    elif cursor.at("COLUMNS") and cursor.peek(1).text == "(":
+        cursor.expect("COLUMNS", "(")
+        pattern = cursor.string("a pattern in single quotes")
+        cursor.expect(")")
+    else:
+        return cursor.identifier("the name of a column")
+    if not cursor.accept("EXCEPT"):
+        return s.ColumnMatcher(pattern)
+    if not cursor.accept("("):
+        return s.ColumnMatcher(pattern, (cursor.identifier("the name of a column"),))
+    excluded = [cursor.identifier("the name of a column")]
+    while cursor.accept(","):
+        excluded.append(cursor.identifier("the name of a column"))
+    cursor.expect(")")
+    return s.ColumnMatcher(pattern, tuple(excluded))
 
 
 def _check(cursor: Cursor) -> s.Statement:

@@ -214,6 +214,14 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnMatcher:
+    """`*`, `COLUMNS('…')`: the ordinary columns whose names a pattern finds, but for some."""
+
+    pattern: str = ""
+    excluded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Optimize:
     """OPTIMIZE TABLE."""
 
@@ -221,7 +229,9 @@ class Optimize:
     partition: PartitionClause | None = None
     final: bool = False
     cleanup: bool = False
-    """Whether CLEANUP was asked for, which is refused."""
+    deduplicate: bool = False
+    by: tuple[str | ColumnMatcher, ...] = ()
+    """Columns after DEDUPLICATE BY; empty: all of the table."""
 
 
 @dataclass(frozen=True, slots=True)

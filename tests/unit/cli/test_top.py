@@ -154,3 +154,24 @@ def app_exits_ok(arguments):
     with pytest.raises(SystemExit) as leaving:
         app(arguments)
     assert leaving.value.code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--slots", "0"], 2),
+        (["--max-upload-mbps", "0"], 1),
+        (["--max-upload-mbps", "nan"], 1),
+        (["--max-disk-bytes", "10 apples", "--local", "x"], 1),
+        (["--max-disk-bytes", "10Gi"], 1),
+        (["--log-format", "xml"], 1),
+        (["--metrics", "nowhere"], 1),
+        (["--max-download-mbps", "5"], 2),
+    ],
+)
+def test_a_node_refuses_what_it_does_not_know_or_cannot_be(tmp_path, capsys, monkeypatch, options, code):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as leaving:
+        app(["node", str(tmp_path / "lake"), "--once", *options])
+    assert leaving.value.code == code
+    assert capsys.readouterr().err

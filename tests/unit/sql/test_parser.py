@@ -106,6 +106,15 @@ def test_a_column_may_take_its_type_from_its_default() -> None:
         ),
         ("EXISTS t", s.Exists(s.Name("", "t"))),
         ("OPTIMIZE TABLE t PARTITION 202601 FINAL", s.Optimize(s.Name("", "t"), s.PartitionClause((202601,)), True)),
+        ("OPTIMIZE TABLE t DEDUPLICATE CLEANUP", s.Optimize(s.Name("", "t"), cleanup=True, deduplicate=True)),
+        (
+            "OPTIMIZE TABLE t DEDUPLICATE BY a, * EXCEPT b, COLUMNS('^x') EXCEPT (y, z)",
+            s.Optimize(
+                s.Name("", "t"),
+                deduplicate=True,
+                by=("a", s.ColumnMatcher("", ("b",)), s.ColumnMatcher("^x", ("y", "z"))),
+            ),
+        ),
         ("OPTIMIZE TABLE t PARTITION ID 'a-1'", s.Optimize(s.Name("", "t"), s.PartitionClause(id="a-1"))),
         (
             "ALTER TABLE t DROP PARTITION ('2026-01-01', -5)",
@@ -175,7 +184,6 @@ def test_bad_definitions_are_refused_by_clickhouse_name(sql: str, name: str) -> 
     [
         "ALTER TABLE t ADD COLUMN x Int8",
         "SYSTEM FLUSH LOGS",
-        "OPTIMIZE TABLE t FINAL DEDUPLICATE",
         "CREATE MATERIALIZED VIEW v AS SELECT 1",
         "CREATE TABLE t ON CLUSTER c (a Int8) ENGINE = MergeTree ORDER BY a",
         "KILL QUERY WHERE 1",

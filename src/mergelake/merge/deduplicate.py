@@ -1,0 +1,102 @@
+"""OPTIMIZE … DEDUPLICATE: of the rows of a merge that are equal in some columns only the first stays.
+
+Such columns include those of the keys, so equal rows have equal sorting keys and follow each other: what has to be
+remembered from block to block are the rows of the last key. As in ClickHouse, the columns with which the sorting key
+begins are compared as they are sorted, others by a hash of 128 bits of their bytes: NULL equals NULL; 0.0 equals -0.0
+in the former, not in the latter.
+
+Source: ClickHouse, `src/Processors/Transforms/DistinctSortedTransform.cpp` and `InterpreterOptimizeQuery.cpp`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core.errors import error
+from mergelake.core.schema import TableSchema
+from mergelake.format.siphash import siphash128_rows
+from mergelake.format.values import value_cells
+from mergelake.order.combining import concatenated
+from mergelake.order.keys import table_keys
+from mergelake.order.mode import Mask
+from mergelake.order.normalized_keys import normalized_keys, same_as_previous
+
+
+def deduplicated_columns(schema: TableSchema, names: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns by which rows are compared: `names`, or all stored ones.
+
+    Raises NO_SUCH_COLUMN_IN_TABLE, COLUMN_QUERIED_MORE_THAN_ONCE, EMPTY_LIST_OF_COLUMNS_QUERIED, and
+    THERE_IS_NO_COLUMN where a column of a key is missing.
+    """
+    stored = [column.name for column in schema.stored]
+    if names is None:
+        return tuple(stored)
+    if not names:
+        raise error("EMPTY_LIST_OF_COLUMNS_QUERIED", "DEDUPLICATE BY finds no column", "Name columns of the table")
+    for name in names:
+        if name not in stored:
+            message = f"There is no stored column {name} to deduplicate by"
+            raise error("NO_SUCH_COLUMN_IN_TABLE", message, f"There are {', '.join(stored)}")
+        if list(names).count(name) > 1:
+            raise error("COLUMN_QUERIED_MORE_THAN_ONCE", f"Column {name} queried more than once", "Name it once")
+    keys = table_keys(schema)
+    for missing in (name for key in (*keys.sorting, *keys.partition) for name in key.columns if name not in names):
+        message = (
+            f"DEDUPLICATE BY needs all columns of ORDER BY, PRIMARY KEY and PARTITION BY, and {missing} is missing"
+        )
+        raise error("THERE_IS_NO_COLUMN", message, "Add it")
+    return tuple(names)
+
+
+class Repetitions:
+    """Finds rows that are equal to an earlier one, in blocks of rows in the order of the sorting key."""
+
+    def __init__(self, schema: TableSchema, names: Sequence[str]) -> None:
+        """`names`: as `deduplicated_columns` returns them."""
+        sorting = table_keys(schema).sorting
+        plain = list(itertools.takewhile(lambda key: key.plain, sorting))
+        self._runs = plain or sorting
+        """What the rows that are remembered have in common."""
+        ordered = {name for key in plain for name in key.columns}
+        self._hashed = [schema.column(name) for name in names if name not in ordered]
+        self._last: list[pa.Array] | None = None
+        """Values of `_runs` in the last row."""
+        self._seen = np.empty((0, 2), np.uint64)
+        """Hashes of the rows of the last run."""
+
+    def push(self, block: pa.RecordBatch) -> Mask:
+        """For each row of the next block, which has all columns, whether an earlier row has equal values."""
+        rows = block.num_rows
+        if not rows:
+            return np.zeros(0, np.bool_)
+        runs = np.cumsum(~self._continued(block))
+        hashes = np.zeros((rows, 2), np.uint64)
+        if self._hashed:
+            columns = [block.column(column.name) for column in self._hashed]
+            cells = value_cells(columns, [column.type for column in self._hashed])
+            hashes = siphash128_rows(cells).view(np.uint64)
+        every, numbers = np.concatenate([self._seen, hashes]), np.append(np.zeros(len(self._seen), np.int64), runs)
+        order = np.lexsort((every[:, 0], every[:, 1], numbers))  # stable: of equal rows the first comes first
+        again = np.zeros(len(every), np.bool_)
+        same = (every[order[1:]] == every[order[:-1]]).all(axis=1) & (numbers[order[1:]] == numbers[order[:-1]])
+        again[order[1:]] = same
+        self._seen = every[~again & (numbers == runs[-1])]
+        repeats: Mask = again[len(numbers) - rows :]
+        return repeats
+
+    def _continued(self, block: pa.RecordBatch) -> Mask:
+        """For each row whether it belongs to the run of the row before it."""
+        if not self._runs:  # ORDER BY tuple()
+            return np.ones(block.num_rows, np.bool_)
+        values = [key.evaluate(block) for key in self._runs]
+        joined = values
+        if self._last is not None:
+            joined = [concatenated(last, each) for last, each in zip(self._last, values, strict=True)]
+        same = same_as_previous(normalized_keys(joined, [key.type for key in self._runs]))
+        self._last = [each.slice(block.num_rows - 1) for each in values]
+        continued: Mask = same[len(same) - block.num_rows :]
+        return continued
