@@ -160,23 +160,30 @@ def written_by(entries: Sequence[Entry], chunk: int = CHUNK_BYTES, batch: int = 
     return out
 
 
-def recent_entries(log: Log[State], since_ms: int) -> list[Entry]:
-    """The entries since a time, newest last, as far as they are kept. A GET each, and those of a window beyond."""
-    state, out = log.state, []
-    first, last = state.history + 1, state.version
+def recent_entries(log: Log[State], since_ms: int, since_version: int = 0) -> Iterator[Entry]:
+    """The entries since a time and a version, newest last, as far as they are kept.
+
+    A GET each, and for those of a window beyond the time. Without a time nothing is held in memory.
+    """
+    state = log.state
+    first, last = max(state.history + 1, since_version), state.version
+    if not since_ms:
+        yield from log.entries(first, last) if first <= last else ()
+        return
+    out: list[list[Entry]] = []
     while last >= first:
         window = list(log.entries(max(first, last - _WINDOW + 1), last))
         out.append([entry for entry in window if entry.timestamp_ms >= since_ms])
         if len(out[-1]) < len(window):
             break
         last -= len(window)
-    return [entry for window in reversed(out) for entry in window]
+    yield from (entry for window in reversed(out) for entry in window)
 
 
 def table_cost(name: str, log: Log[State], now_ms: int, days: float, chunk: int = CHUNK_BYTES) -> TableCost:
     """What a table costs: what it holds now, and what was written in the last `days`, or as long as the log is kept."""
     state, since_ms = log.state, now_ms - round(days * _MS_PER_DAY)
-    entries = recent_entries(log, since_ms)
+    entries = list(recent_entries(log, since_ms))
     if entries and entries[0].version == state.history + 1:  # nothing older is kept, or there
         since_ms = entries[0].timestamp_ms
     cost = state_cost(name, state)
