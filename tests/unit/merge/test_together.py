@@ -18,6 +18,7 @@ from mergelake.merge.plan import plan_merge
 from mergelake.merge.select import select_optimize
 from mergelake.merge.together import TASKS_MAX, execute_together, groups, is_simple
 from mergelake.table.define import define
+from tests.helpers.far_store import FarStore
 from tests.helpers.merging import SmallTable, plain
 from tests.helpers.random_arrays import random_array
 from tests.helpers.random_types import random_type
@@ -188,3 +189,23 @@ def test_optimize_with_a_damaged_part_merges_the_rest_and_says_so(tmp_path):
     with pytest.raises(CorruptDataError):
         table.optimize(final=True)
     assert handle.log.state.part_count == 11
+
+
+@pytest.mark.parametrize("share", [1 << 20, 0], ids=["shared objects", "an object each"])
+def test_merges_of_a_far_store_ask_for_each_part_once_all_in_one_round(share):
+    store = FarStore()
+    db = ml.Database(ml.Warehouse(store, threads=1))
+    create = "CREATE TABLE t (p UInt16, k UInt32, s String) ENGINE = MergeTree PARTITION BY p ORDER BY k"
+    db.sql(f"{create} SETTINGS max_bytes_to_share_object = {share}")
+    for number in range(2):
+        db.table("t").append({"p": list(range(30)), "k": [number] * 30, "s": [f"text {number}"] * 30})
+    table = ml.Warehouse(store, threads=1).table("t")
+    store.start()
+    store.gated = True
+    assert table.optimize(final=True) == 30
+    of_parts = [key for key, _, _ in store.asked if "/_log/" not in key and "_catalog" not in key]
+    assert len(of_parts) == len(set(of_parts)) == (2 if share else 60)
+    assert store.rounds <= 2  # news of the log, and all sources
+    store.gated = False
+    assert table.handle.log.state.part_count == 30
+    assert db.sql("SELECT count(), uniqExact(p, k, s) FROM t").rows() == [(60, 60)]
