@@ -13,6 +13,9 @@ import mergelake as ml
 from mergelake.core.errors import MergelakeError
 from mergelake.gc.collect import collect_round
 from mergelake.lake.work import commit_work, plan_work, work, work_on_spark
+from mergelake.log.conflict import check
+from mergelake.log.operations import Publish
+from mergelake.log.retention import refers
 from mergelake.merge import slices as slices_module
 from mergelake.merge.commit import commit_merge
 from mergelake.merge.optimize import plan_optimize
@@ -147,6 +150,10 @@ def test_collection_keeps_slices_that_count_and_takes_all_others(tmp_path: Path)
     task = planned(table)
     part = execute_split(handle.store, task, handle.ids, handle.clock)
     attempt = execute_slice(handle.store, slice_tasks(task)[0], handle.ids, handle.clock)  # a second one, for nothing
+    state, ids = handle.log.state, task.source_ids
+    assert check(state, Publish(part, ids, "optimize", begun=refers(part))) is None
+    assert "no longer kept" in check(state, Publish(part, ids, "optimize", begun=refers(part)[1:])).reason
+    assert "another table" in check(state, Publish(part, ids, "optimize", begun=(*refers(part), "/t/x"))).reason
     commit_merge(handle, task, part)
     for _ in range(4):
         collect_round(handle)
