@@ -6,7 +6,7 @@
     answer    a sealed JSON object: {"ready": [[id, manifest]], "left": [ids], "digest"}
 
     request   {"kind": "bytes", "table": directory, "key": object, "ranges": [[start, length]]}
-    answer    the bytes of the ranges, one after the other
+    answer    the bytes of the ranges, one after the other; nothing if the object is not there (any more)
 
 `left` are ids that did not fit into the answer: they are asked for again. The bytes have no digest of their own: a
 reader verifies them by the manifest and by the checksums of compressed blocks.
