@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from mergelake.log.state import Lease, State, VolatilePart
 from mergelake.parts.cache import PartCache
 from mergelake.peer.client import NotSent, PeerClient, Peers, UnknownOutcome
 from mergelake.store import open_store
-from mergelake.store.protocol import Buffer, Store
+from mergelake.store.protocol import Store
 from mergelake.table.volatile_choice import DiskPlace, MergedPart, PeerPlace, Place, Ready
 from mergelake.table.volatile_record import decode_record, record_key
 from mergelake.table.volatile_wire import (
@@ -164,32 +164,33 @@ class VolatileReads:
 
     # -- their bytes ---------------------------------------------------------------------------
 
-    def fetch(self, part: MergedPart, directory: str, key: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """The bytes of ranges (start, length) of an object, whose key is relative to the table's directory.
+    def fetch(
+        self, part: MergedPart, directory: str, key: str, ranges: Sequence[tuple[int, int]]
+    ) -> Iterator[memoryview]:
+        """The bytes of ranges (start, length) of an object, in pieces that end with their ranges, as they arrive.
 
-        Raises OwnerGone.
+        `key` is relative to the table's directory. Raises OwnerGone.
         """
         place = part.place
         if not self._is_fine(place):
             raise OwnerGone(part, SILENT)
         try:
             if isinstance(place, DiskPlace):
-                return self._disk(place).get_ranges(f"{directory}/{key}", ranges)
-            body = b"".join(
-                self._bytes(place, BytesRequest(directory, key, tuple(group))) for group in cut_ranges(ranges)
-            )
+                for held in self._disk(place).get_ranges(f"{directory}/{key}", ranges):
+                    yield memoryview(held)
+                return
+            for group in cut_ranges(ranges):
+                body = memoryview(self._bytes(place, BytesRequest(directory, key, tuple(group))))
+                at = 0
+                for _, length in group:
+                    yield body[at : at + length]
+                    at += length
         except NotFoundError as cause:
             self._forget(part)
             raise OwnerGone(part, NOT_READY) from cause
         except (NotSent, UnknownOutcome, MergelakeError) as cause:
             self.failed(part, str(cause))
             raise OwnerGone(part, SILENT) from cause
-        out: list[Buffer] = []
-        at, whole = 0, memoryview(body)
-        for _, length in ranges:
-            out.append(whole[at : at + length])
-            at += length
-        return out
 
     def failed(self, part: MergedPart, why: str) -> None:
         """Leave the place of a part alone for a while, and forget that it is ready."""

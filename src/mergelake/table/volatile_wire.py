@@ -28,7 +28,7 @@ from mergelake.log.encoding import UNREADABLE, is_sealed, sealed
 SERVICE = "volatile"
 READY_MAX_BYTES = 8 << 20
 """Approximate most bytes of the manifests of one answer."""
-BYTES_MAX, RANGES_MAX = 8 << 20, 1024
+BYTES_MAX, RANGES_MAX = 4 << 20, 1024
 """Most bytes, and ranges, of one request for bytes."""
 IDS_MAX = 1024
 

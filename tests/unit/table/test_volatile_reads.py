@@ -8,6 +8,7 @@ from mergelake.core.errors import MergelakeError
 from mergelake.log.operations import DropRange, Mutation
 from mergelake.node.actions import Build
 from mergelake.peer.client import NotSent, UnknownOutcome
+from mergelake.scan.read import read_items
 from mergelake.table.volatile_reads import AVOID_FIRST_S, OFF, volatile_mode
 from mergelake.table.volatile_wire import SERVICE, BytesRequest, ReadyRequest, encode_request
 from tests.helpers.nodes import Lake, TinyNode
@@ -158,6 +159,27 @@ def test_a_node_that_dies_after_the_first_rows_is_not_missed(world):
     rows = [row for batch in (first, *batches) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
     assert sorted(rows) == sorted(world.lake.rows)
     assert store.late == 0
+
+
+def test_a_scan_may_be_read_again_after_its_node_died(world):
+    plan, _, store = world.reader.scan()
+    world.network.services.clear()
+    for _ in range(2):
+        batches = read_items(store, "t", plan, caches=world.reader.caches, threads=1)
+        rows = [row for batch in batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
+        assert sorted(rows) == sorted(world.lake.rows)
+
+
+def test_large_pieces_are_kept_in_a_file_and_read_as_they_were_sent(world, monkeypatch):
+    monkeypatch.setattr("mergelake.table.volatile_store.SPOOL_BYTES", 100)
+    monkeypatch.setattr("mergelake.table.volatile_wire.BYTES_MAX", 1000)
+    assert world.reader.rows() == sorted(world.lake.rows)
+    monkeypatch.setattr("os.posix_fallocate", no_room)
+    assert Reader(world.lake, world.network).rows() == sorted(world.lake.rows)
+
+
+def no_room(*_):
+    raise OSError("no space left on device")
 
 
 def test_damaged_bytes_count_as_no_answer(world):
