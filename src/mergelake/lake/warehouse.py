@@ -313,6 +313,7 @@ class Warehouse:
         # Most processes are no nodes: what a node needs is loaded here.
         from mergelake.gc.collect import collect_round
         from mergelake.merge.select import MergeSlots
+        from mergelake.merge.together import execute_together, is_simple
         from mergelake.node.disk import open_disk
         from mergelake.node.listening import Listening
         from mergelake.node.runner import ROLES, Node
@@ -344,6 +345,11 @@ class Warehouse:
         def run_merge(handle: TableHandle, task: MergeTask) -> PartManifest:
             return self.env.run_merges(handle, [task], node.abandon, node.watch(handle, task))[0]
 
+        def run_joined(handle: TableHandle, tasks: Sequence[MergeTask]) -> Sequence[PartManifest | None]:
+            simple = [at for at, task in enumerate(tasks) if is_simple(task)]
+            made = execute_together(handle.store, [tasks[at] for at in simple], handle.ids, handle.clock)
+            return [dict(zip(simple, made, strict=True)).get(at) for at in range(len(tasks))]
+
         def run_mutations(handle: TableHandle, tasks: Sequence[MergeTask]) -> Sequence[PartManifest | None]:
             return self.env.run_mutations(handle, tasks, node.abandon.is_set)
 
@@ -370,7 +376,7 @@ class Warehouse:
             build=build, disk_free=disk_free, collect=collect, listening=listening, run_mutations=run_mutations,
             check_merges=self.env.check_merges,
             upload_rate=Throttle(max_upload_bytes_per_s, self.clock) if max_upload_bytes_per_s else None,
-            disk_bytes_max=max_disk_bytes,
+            disk_bytes_max=max_disk_bytes, run_joined=run_joined,
         )  # fmt: skip
         self._nodes.add(node)
         return node
