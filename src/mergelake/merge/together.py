@@ -58,6 +58,7 @@ def is_simple(task: MergeTask) -> bool:
         judges_rows_alone(schema)
         and not task.local
         and task.deduplicate is None
+        and not task.cleanup
         and task.rows <= min(settings.integer("index_granularity"), ROWS_MAX)
         and size <= BYTES_MAX
         # The size that decides about codec and storage is counted a little differently for new rows.
