@@ -12,6 +12,7 @@ import pytest
 
 from mergelake.core.errors import MergelakeError
 from mergelake.sql.database import connect
+from tests.helpers.rounds import rounds
 
 pytestmark = pytest.mark.chdb
 
@@ -48,7 +49,7 @@ OTHERS = {
     "Nullable(Int64)": ("NULL", "0", "1", "-1"),
     "Nullable(Float64)": ("NULL", "0", "-1.5", "nan"),
 }
-SEQUENCES = int(os.environ.get("MERGELAKE_MAP_SEQUENCES", "3"))
+SEQUENCES = int(os.environ.get("MERGELAKE_MAP_SEQUENCES", rounds(3, 100)))
 FIRST = int(os.environ.get("MERGELAKE_MAP_FIRST", "0"))
 
 
