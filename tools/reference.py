@@ -22,6 +22,7 @@ RETENTION = ("history_retention_seconds", "retention_max_bytes", "retention_max_
 MERGING = (
     "merge_upload_policy", "max_bytes_to_merge_volatile", "write_amplification_target", "volatile_upload_age_seconds",
     "parts_to_upload_volatile", "volatile_lease_seconds", "volatile_peer_reads", "min_bytes_for_zstd",
+    "min_bytes_to_split_merge", "merge_slice_bytes",
 )  # fmt: skip
 _TABLE = re.compile(r"(<!-- from the code: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -10,12 +10,13 @@ from mergelake.sql.database import Database, connect
 
 COLUMNS = (
     "k UInt32, n Nullable(Int32), s String, arr Array(Nullable(Float64)), m Map(String, UInt8), "
-    "t Tuple(a Int32, b Nullable(String)), f BFloat16"
+    "t Tuple(a Int32, b Nullable(String)), f BFloat16, g Nullable(Float64)"
 )
 ROWS = (
     "SELECT number, if(number % 3 = 0, NULL, number), repeat('a', number % 5), "
     "arrayMap(x -> if(x = 1, NULL, if(x = 2, nan, x * number)), range(number % 4)), map('a', number % 7), "
-    "(number % 5, if(number % 2 = 0, NULL, 'b')), -toFloat32(number % 4) FROM numbers(300)"
+    "(number % 5, if(number % 2 = 0, NULL, 'b')), -toFloat32(number % 4), if(number % 7 < 3, NULL, nan) "
+    "FROM numbers(300)"
 )
 KEYS = (
     "PARTITION BY n.null ORDER BY (arr.size0, t.a, k)",
@@ -24,6 +25,7 @@ KEYS = (
     "ORDER BY (t, f, k)",
     "ORDER BY (t.b.size, m.keys DESC, s.size DESC, k)",
     "ORDER BY (arr.null, ignore(k), n.null, k)",
+    "ORDER BY (g, k)",
 )
 CONDITIONS = (
     *("n IS NULL", "n IS NOT NULL", "n.null = 1", "n.null", "NOT n.null", "isNull(n) AND k < 40", "n > 7"),

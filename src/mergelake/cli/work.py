@@ -40,7 +40,8 @@ def plan(
         out.mkdir(parents=True, exist_ok=True)
         for document in documents:
             raw = json.loads(document)
-            path = out / f"{opened.name}-{raw['result']}.json"
+            piece = f"-slice-{raw['slice']}" if "slice" in raw else ""
+            path = out / f"{opened.name}-{raw['result']}{piece}.json"
             path.write_bytes(document)
             print(path)
     except OSError as failure:
@@ -51,12 +52,12 @@ def plan(
 
 def work(
     tasks: Annotated[list[Path], typer.Argument(metavar="TASK.json...", help="Written by mergelake plan")],
-    committed: Annotated[bool, typer.Option("--commit", help="Commit each result at once")] = False,
+    committed: Annotated[bool, typer.Option("--commit", help="Commit each result at once, but for slices")] = False,
     options: Options = None,
     spark: Annotated[str | None, typer.Option(help="Spark master that executes them", show_default=False)] = None,
 ) -> None:
     """Execute tasks and print the result of each, a line of JSON; nothing is committed unless --commit."""
-    from mergelake.lake.work import commit_work, work as execute, work_and_commit, work_on_spark
+    from mergelake.lake.work import commit_work, commits, work as execute, work_and_commit, work_on_spark
 
     output, given = Output(), storage_options(options)
     documents = [_read(path) for path in tasks]
@@ -65,11 +66,11 @@ def work(
 
         for task, result in zip(documents, work_on_spark(session(spark), documents, given), strict=True):
             output.text(result.decode())
-            if committed:
+            if committed and commits(task):
                 output.note(f"Committed at version {commit_work(task, result, given)}")
         return
     for task in documents:
-        if not committed:
+        if not committed or not commits(task):
             output.text(execute(task, given).decode())
             continue
         result, version = work_and_commit(task, given)

@@ -56,6 +56,13 @@ _TABLE = (
         "Codec of columns that have no CODEC of their own; empty: LZ4, and ZSTD(3) in parts of `min_bytes_for_zstd`",
     ),
     Setting(
+        "min_bytes_to_split_merge",
+        4 * GIB,
+        "Merges in Spark whose source parts have this many bytes are cut into slices by the primary key, a task each; "
+        "0: none",
+    ),
+    Setting("merge_slice_bytes", GIB, "Bytes of the source parts of a slice of a merge, about"),
+    Setting(
         "min_bytes_for_zstd",
         400 * MIB,
         "Without `default_compression_codec`, parts of this many bytes before compression are written with ZSTD(3), "

@@ -50,6 +50,19 @@ def cut_granules(rows: int, size: int, *, compact: bool = False) -> NDArray[np.i
     return np.array([size] * whole + [rest] * (rest > 0), np.int64)
 
 
+def aligned_granules(rows: int, size: int, multiple: int) -> NDArray[np.int64]:
+    """Rows of each granule, at most `size`; their number is a multiple of `multiple`, if there are enough rows.
+
+    >>> aligned_granules(20000, 8192, 1).tolist(), aligned_granules(20000, 8192, 4).tolist()
+    ([8192, 8192, 3616], [5000, 5000, 5000, 5000])
+    """
+    granules = cut_granules(rows, size)
+    count = -(-len(granules) // multiple) * multiple
+    if count == len(granules) or count > rows:
+        return granules
+    return np.diff(np.arange(count + 1, dtype=np.int64) * rows // count)
+
+
 def block_bytes(columns: Iterable[pa.Array], types: Iterable[t.DataType] = ()) -> int:
     """Bytes that ClickHouse counts for these columns (storage form) in memory.
 

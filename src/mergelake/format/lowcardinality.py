@@ -7,7 +7,8 @@ new shared dictionary starts here. Key 0 of a shared dictionary is the default; 
 default.
 
 Written is one dictionary for the part at its end, and one block a granule (0x500 first, 0x100 after). A column whose
-keys are too many for that keeps them with each granule (0x200), as does each granule after the dictionary has filled.
+keys are too many for that keeps them with each granule (0x200), as does each granule after the dictionary has filled:
+then it is written at once, so that the marks of those granules lie behind it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ _CACHED = 4
 class LowCardinalitySerialization(Serialization):
     """Indexes of type i32 into a dictionary, as Arrow has them."""
 
-    def __init__(self, stream: str, keys: Serialization, *, nullable: bool, local: bool = False) -> None:
+    def __init__(
+        self, stream: str, keys: Serialization, *, nullable: bool, local: bool = False, continues: bool = False
+    ) -> None:
+        """`continues`: what is written will follow the streams of other rows, so the version is left out."""
         self.stream = stream
         self.dictionary = stream + ".dict"
         self.own_streams = (self.dictionary, stream)
@@ -69,7 +73,8 @@ class LowCardinalitySerialization(Serialization):
         self._local: DistinctKeys | None = None
         self._full = local
         self._rows = 0
-        self._opened = self._started = False
+        self._opened = continues
+        self._started = self._written = False
         self._known: tuple[pa.Array, Ids] | None = None
         self._cache: dict[tuple[int, int], tuple[pa.Array, int]] = {}
 
@@ -84,8 +89,10 @@ class LowCardinalitySerialization(Serialization):
         if not self._opened:
             out.put(self.dictionary, region(VERSION.to_bytes(8, "little")), None)
             self._opened = True
+        if not self._full and self._too_many(array):
+            self._full = True
+            self.finish(out)
         out.put(self.dictionary, region(b""), bounds * 0)
-        self._full = self._full or self._too_many(array)
         if self._full:
             self._encode_local(array, bounds, out)
             return
@@ -161,8 +168,9 @@ class LowCardinalitySerialization(Serialization):
 
     def finish(self, out: Sink) -> None:
         """Write what had to wait for the end."""
-        if not self._started:
+        if not self._started or self._written:
             return
+        self._written = True
         keys = plain_bytes(self.keys, self._table.keys(self.keys.arrow))
         body = self._table.count.to_bytes(8, "little") + keys
         out.put(self.dictionary, region(body), None)

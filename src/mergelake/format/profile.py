@@ -39,6 +39,8 @@ class Profile:
 
     modern: bool = False
     compact: bool = False
+    continues: bool = False
+    """As of `Form`: for a Wide part that is a slice of another."""
 
     @property
     def mark_extension(self) -> str:
@@ -48,7 +50,7 @@ class Profile:
     @property
     def form(self) -> Form:
         """The forms of columns."""
-        return Form(string_sizes=self.modern, string_sizes_nested=self.modern, restart=self.compact)
+        return Form(self.modern, self.modern, restart=self.compact, continues=self.continues)
 
     @property
     def primary_index(self) -> str:

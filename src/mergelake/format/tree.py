@@ -33,6 +33,8 @@ class Form:
     """Strings in arrays, maps and nullables as well."""
     restart: bool = False
     """Written so that every granule stands alone, as in a Compact part."""
+    continues: bool = False
+    """Written without what stands once at the start of a stream: the rows follow those of other files."""
     kind: ColumnKind = ColumnKind()  # noqa: RUF009 (frozen)
     escaped: bool | None = None
     """Names of the types of a Variant are escaped in the names of its streams; None: only if one has a slash.
@@ -65,7 +67,7 @@ def is_readable(data_type: t.DataType) -> bool:
 class _Builder:
     def __init__(self, form: Form) -> None:
         self._nested_sizes = form.string_sizes_nested
-        self._restart = form.restart
+        self._restart, self._continues = form.restart, form.continues
         self._escaped = form.escaped
 
     def node(
@@ -90,7 +92,9 @@ class _Builder:
                 keys = inner.inner if isinstance(inner, t.Nullable) else inner
                 # Dictionaries hold their strings inline, whatever the part does elsewhere.
                 values = self.node(path, keys, depth, ColumnKind(), False)
-                return LowCardinalitySerialization(path, values, nullable=nullable, local=self._restart)
+                return LowCardinalitySerialization(
+                    path, values, nullable=nullable, local=self._restart, continues=self._continues
+                )
             case t.Array(inner):
                 below = self.node(path, inner, depth + 1, ColumnKind(), self._nested_sizes)
                 return ArraySerialization(sizes or f"{path}.size{depth}", below, _list_of(below.arrow, inner))

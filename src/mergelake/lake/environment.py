@@ -91,7 +91,7 @@ class Environment:
         if self.spark is not None and tasks:
             from mergelake.spark.merge import run_merges
 
-            return run_merges(self.spark_session(), handle.store.spec, tasks, self.states)
+            return run_merges(self.spark_session(), handle.store, tasks, handle.log.state.fence, self.states)
 
         gives_up = abandon.is_set if abandon is not None else lambda: False
         manifests: list[PartManifest] = []

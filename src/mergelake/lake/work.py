@@ -24,6 +24,7 @@ from mergelake.log.volatile import pending
 from mergelake.merge.commit import commit_merge
 from mergelake.merge.optimize import plan_optimize
 from mergelake.merge.plan import MergeTask
+from mergelake.merge.slices import slice_tasks, with_split
 from mergelake.merge.task_json import decode_result, decode_task, encode_result, encode_task
 from mergelake.mutate.commit import commit_results
 from mergelake.mutate.plan import due_parts, mutation_task
@@ -56,15 +57,18 @@ def plan_work(
     Returns
     -------
     list[bytes]
-        One document for each task, without credentials. No tasks share a source, so all may be executed and committed
-        in any order.
+        One document for each task, without credentials, in any order of execution. Of a merge that is cut into slices
+        (`min_bytes_to_split_merge`) there is one for each slice, and last the merge itself: it assembles the part from
+        the slices that were written, writes the others, and is the one to commit.
     """
     table.refresh()
     handle = table.handle
     handle.base_version()
     state = handle.log.state
     if not mutations:
-        tasks = plan_optimize(handle, partition_id=partition_id, final=final)
+        merges = plan_optimize(handle, partition_id=partition_id, final=final)
+        split = [with_split(handle.store, task, state.fence) for task in merges]
+        tasks = [each for task in split for each in (*(slice_tasks(task) if task.split else ()), task)]
     elif final:
         raise error("BAD_ARGUMENTS", "final is for merges, and mutations are to be planned", "Give one of them")
     else:
@@ -106,6 +110,7 @@ def commit_work(task: bytes | str, result: bytes | str, storage_options: Mapping
     table is unchanged. BAD_ARGUMENTS for the result of another task.
     """
     planned = decode_task(_bytes(task))
+    _require_whole(planned.task)
     part = decode_result(_bytes(result), planned)
     warehouse = Warehouse(planned.url, storage_options)
     return _commit(warehouse.catalog.open_id(planned.task.directory), planned.task, part)
@@ -119,6 +124,7 @@ def work_and_commit(
     ConflictError before anything is written if a source is no longer active.
     """
     planned = decode_task(_bytes(task))
+    _require_whole(planned.task)
     warehouse = Warehouse(planned.url, storage_options, threads=threads)
     handle = warehouse.catalog.open_id(planned.task.directory)
     sources = planned.task.source_ids
@@ -130,19 +136,40 @@ def work_and_commit(
     return encode_result(planned.digest, part), _commit(handle, planned.task, part)
 
 
+def commits(task: bytes | str) -> bool:
+    """Whether the result of a task can be committed: that of a slice of a merge cannot."""
+    return decode_task(_bytes(task)).task.slice is None
+
+
 def work_on_spark(
     spark: SparkSession, tasks: Sequence[bytes | str], storage_options: Mapping[str, str] | None = None
 ) -> list[bytes]:
     """Execute tasks in Spark, one Spark task for each, and return their results in order. Nothing is committed.
 
-    If one fails, the others are executed all the same, what they wrote is deleted, and its error is raised.
+    Merges in slices are executed when all others are done. If one fails, what the others wrote is deleted, but for
+    slices, and its error is raised.
     """
     from mergelake.spark.merge import run_works
 
     planned = [decode_task(_bytes(task)) for task in tasks]
     stores = [Warehouse(each.url, storage_options).store.spec for each in planned]
-    parts = run_works(spark, [(store, each.task) for store, each in zip(stores, planned, strict=True)], state_merger())
-    return [encode_result(each.digest, part) for each, part in zip(planned, parts, strict=True)]
+    parts: dict[str, PartManifest | None] = {}
+    for last in (False, True):
+        chosen = [at for at, each in enumerate(planned) if _assembles(each.task) is last]
+        done = run_works(spark, [(stores[at], planned[at].task) for at in chosen], state_merger())
+        parts |= {planned[at].digest: part for at, part in zip(chosen, done, strict=True)}
+    return [encode_result(each.digest, parts[each.digest]) for each in planned]
+
+
+def _assembles(task: MergeTask) -> bool:
+    """Whether it is a whole merge in slices."""
+    return task.split is not None and task.slice is None
+
+
+def _require_whole(task: MergeTask) -> None:
+    if task.slice is not None:
+        message = f"Slice {task.slice} of {task.result} cannot be committed alone"
+        raise error("BAD_ARGUMENTS", message, "The task of the merge itself assembles the part")
 
 
 def _executed(warehouse: Warehouse, task: MergeTask) -> PartManifest | None:

@@ -221,6 +221,8 @@ def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
     places = positions(parts, op.replaced)
     if not op.replaced:
         return _invalid(f"Part {op.part.id} replaces nothing", "LOGICAL_ERROR")
+    if any(name.startswith("/") for name in op.begun):
+        return _invalid("A merge cannot begin objects of another table", "LOGICAL_ERROR")
     if places is None:
         return Reject("A source of the merge is no longer active")
     if places[-1] - places[0] != len(places) - 1:
@@ -245,7 +247,7 @@ def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
     return (
         _check_mutations(state, op, infos)
         or _check_holes(state, infos, op.mutations)
-        or _check_new(state, (op.part,), position)
+        or _check_new(state, (op.part,), position, op.begun)
     )
 
 

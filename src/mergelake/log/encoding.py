@@ -236,6 +236,7 @@ class _Publish(msgspec.Struct, tag="Publish", tag_field="op", forbid_unknown_fie
     kind: str = "direct"
     volatile: str = ""
     mutations: tuple[int, ...] = ()
+    begun: tuple[str, ...] = ()
 
 
 _PUBLISH = msgspec.json.Decoder(_Publish)
@@ -243,7 +244,7 @@ _PUBLISH = msgspec.json.Decoder(_Publish)
 
 def _publish(raw: Raw) -> LogOp:
     held = typed(_PUBLISH, raw)
-    return ops.Publish(held.part.manifest(), held.replaced, held.kind, held.volatile, held.mutations)
+    return ops.Publish(held.part.manifest(), held.replaced, held.kind, held.volatile, held.mutations, held.begun)
 
 
 def _add_volatile(raw: Raw) -> LogOp:

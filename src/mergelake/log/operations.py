@@ -75,6 +75,8 @@ class Publish:
     """Id of the Live volatile part that it replaces."""
     mutations: tuple[int, ...] = ()
     """Versions of the pending mutations that it applies, ascending."""
+    begun: tuple[str, ...] = ()
+    """As of `AddParts`: directories of the slices from which the part was assembled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.log.group import Request
 from mergelake.log.operations import CancelVolatile, LogOp, Publish
+from mergelake.log.retention import refers
 from mergelake.log.state import State
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
@@ -68,8 +69,8 @@ def commit_merge(handle: TableHandle, task: MergeTask, manifest: PartManifest) -
     return MergeOutcome(committed.version, task.result, manifest, sources)
 
 
-def commit_merges(handle: TableHandle, results: Sequence[tuple[MergeTask, PartManifest]]) -> list[Exception]:
-    """Commit the results of executed merges, many in one entry of the log; the failures of those that are refused.
+def commit_merges(handle: TableHandle, results: Sequence[tuple[MergeTask, PartManifest]]) -> list[Exception | None]:
+    """Commit the results of executed merges, many in one entry of the log; why each failed, None where it did not.
 
     Each is checked for itself, so a conflict of one does not keep the others out.
     """
@@ -81,12 +82,13 @@ def commit_merges(handle: TableHandle, results: Sequence[tuple[MergeTask, PartMa
     ]
     if refused:
         discard_refused(handle, refused)
-    return [failure for failure in failures if failure is not None]
+    return failures
 
 
 def _operations(task: MergeTask, manifest: PartManifest, state: State) -> Sequence[LogOp]:
     kind = "optimize" if task.kind == "optimize" else "direct"
-    publish = Publish(manifest, task.source_ids, kind, mutations=task.mutations)
+    # A merge writes all of its bytes: what lies outside of the part's directory was begun by its slices.
+    publish = Publish(manifest, task.source_ids, kind, mutations=task.mutations, begun=refers(manifest))
     live = state.volatile.get(task.result.partition_id, ())
     # A merge requested by a user has priority: nodes' intentions to merge its sources are cancelled.
     cancelled = tuple(part.id for part in live if part.info.intersects(task.result)) if task.kind == "optimize" else ()

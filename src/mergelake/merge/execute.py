@@ -28,7 +28,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.settings import TableSettings
 from mergelake.core.types import DataType, Tuple
 from mergelake.format.extremes import merge_extremes
-from mergelake.format.granules import granule_size
+from mergelake.format.granules import aligned_granules, granule_size
 from mergelake.format.partition import Partition
 from mergelake.merge.combine import aligned, combine_column, removed_rows, without_removed
 from mergelake.merge.deduplicate import Repetitions
@@ -36,6 +36,7 @@ from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.source import SourceReader
+from mergelake.merge.spans import restrict_to_slice
 from mergelake.order.combining import together as joined_columns
 from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.merging import MergeStep, merge_runs
@@ -44,6 +45,7 @@ from mergelake.order.modes import working_mode
 from mergelake.order.normalized_keys import numpy_values, word_count
 from mergelake.order.states import StateMerger
 from mergelake.parts.ahead import hold_packed, open_parts
+from mergelake.parts.assemble import alignment
 from mergelake.parts.default_codec import asks_sources, merged_codec
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.indexing import BoundIndex
@@ -126,9 +128,15 @@ class _Merge:
         readers = [source.reader for source in self._sources]
         far = [reader for reader in readers if is_remote(reader.store)]
         budget = self._settings.integer("merge_max_chunk_bytes")
-        held = hold_packed(far, budget)
+        # Of a slice's sources only ranges are read.
+        held = hold_packed(far, budget) if task.slice is None else 0
         far = [reader for reader in far if not reader.complete]
-        open_parts(far, [column.name for column in task.schema.stored], codec=asks_sources(self._settings, readers))
+        key = [key.type for key in self._keys.primary] if task.slice is not None else None
+        stored = [column.name for column in task.schema.stored]
+        open_parts(far, stored, key=key, codec=asks_sources(self._settings, readers))
+        if task.slice is not None:
+            restrict_to_slice(task, self._sources, self._keys)
+        self._rows = sum(source.rows for source in self._sources)
         self._sizes = {
             column.name: sum(source.column_bytes(column.name) for source in self._sources)
             for column in task.schema.stored
@@ -139,7 +147,7 @@ class _Merge:
         windows = self._threads * max(1, sum(not reader.complete for reader in readers))
         self._window_bytes = max(budget - held, budget // 4) // windows
         key_bytes = sum(self._sizes[name] for name in self._order_columns())
-        self._progress = _Meter(on_progress, task.rows, key_bytes + sum(self._sizes.values()))
+        self._progress = _Meter(on_progress, self._rows, key_bytes + sum(self._sizes.values()))
         for source in self._sources:
             source.find_matches(_BATCH_ROWS_MAX, self._window_bytes)
 
@@ -215,23 +223,15 @@ class _Merge:
             settings.integer("index_granularity"),
             settings.integer("index_granularity_bytes"),
         )
-        filled = [source.manifest for source in task.sources if source.manifest.rows]
-        minmax = {
-            source.text: merge_extremes(
-                [(bytes.fromhex(m.minmax[source.text][0]), bytes.fromhex(m.minmax[source.text][1])) for m in filled],
-                source.type,
-            )
-            for source in (self._keys.partition_sources if order.rows else ())
-        }
-        first = task.sources[0].manifest
         key_types = [key.type for key in self._keys.primary]
         target = PartTarget(self._target, task.directory, task.schema, settings, key_types, ids, clock)
         spec = PartSpec(
-            granule,
-            Partition(first.partition_id, bytes.fromhex(first.partition)),
-            minmax,
+            granule if task.slice is None else aligned_granules(order.rows, granule, alignment(task.schema)),
+            result_partition(task),
+            result_minmax(task, self._keys) if order.rows else {},
             task.result.level,
-            compact=is_compact(settings, order.rows, plain_bytes),
+            compact=task.slice is None and is_compact(settings, order.rows, plain_bytes),
+            continues=task.slice is not None,
             expected_rows=order.rows,
             codec=merged_codec(settings, [source.reader for source in self._sources]),
         )
@@ -294,7 +294,7 @@ class _Merge:
         for name in names:
             # A sparse or computed column takes more than its files; lists and strings have offsets.
             width = _fixed_width(self._task.schema.column(name).type)
-            weight = max(self._sizes[name], width * self._task.rows) + 16 * self._task.rows
+            weight = max(self._sizes[name], width * self._rows) + 16 * self._rows
             if groups and held + weight <= room and len(groups[-1]) < columns_max:
                 groups[-1].append(name)
                 held += weight
@@ -401,9 +401,27 @@ class _Merge:
 
     def _batch_rows(self, names: Sequence[str], batches: int) -> int:
         """Rows of a batch of these columns, so that `batches` of them fit into `merge_max_chunk_bytes`."""
-        row_bytes = max(1, int(sum(self._sizes[name] for name in names) / max(1, self._task.rows)))
+        row_bytes = max(1, int(sum(self._sizes[name] for name in names) / max(1, self._rows)))
         budget: int = self._settings.integer("merge_max_chunk_bytes") // batches
         return min(_BATCH_ROWS_MAX, max(1, budget // row_bytes))
+
+
+def result_partition(task: MergeTask) -> Partition:
+    """The partition of the result."""
+    first = task.sources[0].manifest
+    return Partition(first.partition_id, bytes.fromhex(first.partition))
+
+
+def result_minmax(task: MergeTask, keys: TableKeys) -> dict[str, tuple[bytes, bytes]]:
+    """Extremes of the columns that the partition key reads, for a result with rows: those of the sources."""
+    filled = [source.manifest for source in task.sources if source.manifest.rows]
+    return {
+        source.text: merge_extremes(
+            [(bytes.fromhex(m.minmax[source.text][0]), bytes.fromhex(m.minmax[source.text][1])) for m in filled],
+            source.type,
+        )
+        for source in keys.partition_sources
+    }
 
 
 def _fixed_width(data_type: DataType) -> int:

@@ -35,6 +35,23 @@ class MergeSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """How a large merge is cut into slices, ranges of its primary key that are merged apart."""
+
+    id: str
+    """32 hex digits that follow from the merge and the keys: where what is done of it is found again."""
+    keys: tuple[bytes, ...]
+    """The primary keys (single value binary form) with which the second and each further slice begins, in order."""
+    fence: int = 0
+    """Slices that were begun before this version do not count: what they refer to may be collected."""
+
+    @property
+    def slices(self) -> int:
+        """Number of slices."""
+        return len(self.keys) + 1
+
+
+@dataclass(frozen=True, slots=True)
 class MergeTask:
     """Sources in, one part out."""
 
@@ -53,6 +70,10 @@ class MergeTask:
     """Version of the table at which this was decided: `PartManifest.base_version` of the result."""
     local: bool = False
     """The result goes to the disk of the node that merges: the bytes of a volatile part."""
+    split: Split | None = None
+    """How it is cut into slices; None: not at all."""
+    slice: int | None = None
+    """The number of the slice that this task writes, from 0; None: the whole merge."""
     deduplicate: tuple[str, ...] | None = None
     """Columns: of the result's rows that are equal in all of them only the first stays."""
     cleanup: bool = False

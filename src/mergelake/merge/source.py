@@ -44,6 +44,7 @@ class SourceReader:
     ) -> None:
         self.rows = manifest.rows
         """Rows that `read` returns; after `find_matches`, without those that are deleted."""
+        self._span = (0, manifest.rows)
         self._steps = bind_steps(lacks, schema, manifest.partition_id)
         self._matches: Matches | None = None
         self._schema = schema
@@ -62,11 +63,32 @@ class SourceReader:
             for name, streams in streams_by_column(files, columns).items()
         }
 
+    def restrict(self, first: int, end: int) -> None:
+        """Read the rows from `first` to `end` (exclusive) of the part alone. Has to be called before `find_matches`."""
+        self._span, self.rows = (first, end), end - first
+
+    def read_granules(self, names: Sequence[str], first: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The rows of granules `first` to `end` (exclusive) of these columns, before mutations."""
+        return self._read(names, self.manifest.rows, 0, [(first, end)])
+
     def column_bytes(self, name: str) -> int:
         """Approximate bytes of the column in memory; 0 if the part does not have it (under this name)."""
         if self._share and self._schema.column(name).id in self._held:
-            return self._share
-        return sum(max(file.size, file.uncompressed_size) for file in self._data_files[name])
+            return self._of_span(self._share)
+        return self._of_span(sum(max(file.size, file.uncompressed_size) for file in self._data_files[name]))
+
+    def _of_span(self, size: int) -> int:
+        """The share of the rows that are read in a number of bytes of the whole part."""
+        first, end = self._span
+        return size * (end - first) // max(1, self.manifest.rows)
+
+    def _marks(self) -> tuple[int, int]:
+        """The granules with the rows that are read."""
+        first, end = self._span
+        if first == end:
+            return 0, 0
+        ends = np.cumsum(self._reader.granule_rows)
+        return int(np.searchsorted(ends, first, side="right")), int(np.searchsorted(ends, end)) + 1
 
     @property
     def reader(self) -> PartReader:
@@ -94,19 +116,24 @@ class SourceReader:
             return None
         steps = self._steps if self._steps is not None else Steps((), self._schema.types)
         hidden = None
+        total, (first, end) = self.manifest.rows, self._span
+        starts = np.concatenate(([0], np.cumsum(self._reader.granule_rows)))
+        masked = None
+        if end - first < total:
+            ranges = masked = [self._marks()]
         if self.manifest.masked:
-            masks = self._reader.read([ROW_EXISTS], batch_rows=batch_rows, with_deleted=True)
-            hidden = packed((batch.column(0).to_numpy() == 0 for batch in masks), self.rows)
+            masks = self._reader.read([ROW_EXISTS], masked, batch_rows=batch_rows, with_deleted=True)
+            at = int(starts[masked[0][0]]) if masked else 0
+            hidden = packed((batch.column(0).to_numpy() == 0 for batch in masks), total, at)
         places = None
         if ranges is not None:
-            starts = np.concatenate(([0], np.cumsum(self._reader.granule_rows)))
             places = [(int(starts[begin]), int(starts[end])) for begin, end in ranges]
         batches: Iterator[pa.RecordBatch] = iter(())
         if steps.steps and places != []:
             batches = self._read(steps.for_matches(), batch_rows, window_bytes, ranges)
-        matches = find_matches(steps, batches, self.rows, places, hidden)
+        matches = find_matches(steps, batches, total, places, hidden)
         if matches.steps.steps or matches.deleted is not None:
-            self._matches, self.rows = matches, matches.rows
+            self._matches, self.rows = matches, matches.count(first, end)
         return self._matches
 
     def read(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -128,7 +155,7 @@ class SourceReader:
     def _changed(
         self, names: Sequence[str], matches: Matches, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        first = 0
+        first = self._span[0]
         for batch in batches:
             rows = batch.num_rows
             alive = matches.alive(first, rows)
@@ -166,7 +193,7 @@ class SourceReader:
         # A default without columns still needs the number of rows.
         wanted = list(needed) or [next(c.name for c in self._schema.stored if c.id in self._held)]
         stored = sum(file.size for name in wanted for file in self._data_files[name])
-        row_bytes = (stored or self._share * len(wanted)) / max(1, self.rows)
+        row_bytes = (stored or self._share * len(wanted)) / max(1, self.manifest.rows)
         if is_remote(self._reader.store):
             window_bytes //= 2  # the next window is fetched meanwhile
         window_rows = max(batch_rows, int(window_bytes / max(row_bytes, 1e-3)))
@@ -185,17 +212,31 @@ class SourceReader:
     def _batches(self, names: Sequence[str], batch_rows: int, window_rows: int) -> Iterator[pa.RecordBatch]:
         windows = self._windows(window_rows)
         if not is_remote(self._reader.store):
-            return self._near(names, windows, batch_rows)
-        # The first window is requested now, as a merge begins with all of its sources.
-        return self._far(names, windows, batch_rows, self._begin(names, next(windows, None)))
+            batches = self._near(names, windows, batch_rows)
+        else:
+            # The first window is requested now, as a merge begins with all of its sources.
+            batches = self._far(names, windows, batch_rows, self._begin(names, next(windows, None)))
+        first, end = self._span
+        return batches if end - first == self.manifest.rows else self._within(batches, first, end)
+
+    def _within(self, batches: Iterator[pa.RecordBatch], first: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The rows from `first` to `end` of batches that begin with their granule."""
+        granule, _ = self._marks()
+        at = int(self._reader.granule_rows[:granule].sum())
+        for batch in batches:
+            low, high = max(first - at, 0), min(end - at, batch.num_rows)
+            at += batch.num_rows
+            if low < high:
+                yield batch.slice(low, high - low)
 
     def _windows(self, window_rows: int) -> Iterator[tuple[int, int]]:
         """Runs of granules of about `window_rows` rows."""
-        granules = self._reader.granule_rows.tolist() if self.manifest.rows else []
-        first, rows = 0, 0
-        for end, granule in enumerate(granules, 1):
+        first, last = self._marks()
+        granules = self._reader.granule_rows[first:last].tolist() if last else []
+        rows = 0
+        for end, granule in enumerate(granules, first + 1):
             rows += granule
-            if rows >= window_rows or end == len(granules):
+            if rows >= window_rows or end == last:
                 yield first, end
                 first, rows = end, 0
 

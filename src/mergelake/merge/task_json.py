@@ -4,19 +4,21 @@
 
     {"format": 1, "url": "s3://bucket/warehouse", "directory": "…", "kind": "optimize", "result": "all_1_5_1",
      "base_version": 12, "schema": {…}, "mutations": [{…}], "sources": [{"name": "all_1_1_0", "manifest": {…},
-     "lacks": [7]}, …], "digest": "…"}
+     "lacks": [7]}, …], "split": {"id": "…", "keys": ["…", …], "fence": 3}, "slice": 0, "digest": "…"}
 
     {"format": 1, "task": "<digest of the task>", "part": {…manifest…}, "digest": "…"}
 
-A task holds all that the work depends on, and no credentials. A result without a part says that a mutation changes no
-row. The digest is that of the log's entries (`log.encoding.sealed`): a damaged document is never executed. A document
-of another format, or with a field that is not known here, is refused.
+`split` is left out for a merge that is not cut into slices, `slice` for one that is executed whole. A task holds all
+that the work depends on, and no credentials. A result without a part says that a mutation changes no row. The digest is
+that of the log's entries (`log.encoding.sealed`): a damaged document is never executed. A document of another format,
+or with a field that is not known here, is refused.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,10 +30,11 @@ from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.log.encoding import UNREADABLE, decoding, is_sealed, require_format, sealed
 from mergelake.log.state import PendingMutation
-from mergelake.merge.plan import MergeSource, MergeTask
+from mergelake.merge.plan import MergeSource, MergeTask, Split
 
 FORMAT = 1
 """The format of both documents that this version writes and reads."""
+_ID = re.compile("[0-9a-f]{32}")
 KINDS = ("regular", "forced", "optimize", "mutation")
 
 
@@ -63,6 +66,12 @@ class _Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lacks: tuple[int, ...] = ()
 
 
+class _Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str
+    keys: tuple[str, ...]
+    fence: Count
+
+
 class _Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: int
     url: str
@@ -73,6 +82,8 @@ class _Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: msgspec.Raw
     mutations: tuple[_Mutation, ...]
     sources: tuple[_Source, ...]
+    split: _Split | None = None
+    slice: Count | None = None
     digest: str = ""
     deduplicate: tuple[str, ...] | None = None
     cleanup: bool = False
@@ -94,6 +105,12 @@ def encode_task(url: str, task: MergeTask) -> bytes:
     if task.local or any(source.local for source in task.sources):
         raise InternalError("A merge on the disk of a node is no task of other processes")
     mutations = {mutation.version: mutation for source in task.sources for mutation in source.lacks}
+    split: dict[str, Any] = {}
+    if task.split is not None:
+        keys = tuple(key.hex() for key in task.split.keys)
+        split = {"split": _Split(task.split.id, keys, task.split.fence)}
+        if task.slice is not None:
+            split["slice"] = task.slice
     return sealed(
         {
             "format": FORMAT,
@@ -113,6 +130,7 @@ def encode_task(url: str, task: MergeTask) -> bytes:
                 _Source(str(s.info), ManifestJson.of(s.manifest), tuple(m.version for m in s.lacks))
                 for s in task.sources
             ],
+            **split,
             **({"deduplicate": task.deduplicate} if task.deduplicate is not None else {}),
             **({"cleanup": True} if task.cleanup else {}),
         }
@@ -141,8 +159,13 @@ def decode_task(data: bytes) -> PlannedTask:
             for source in raw.sources
         )
         schema = TableSchema.from_json(value(raw.schema))
+        split = None
+        if raw.split is not None:
+            split = Split(raw.split.id, tuple(map(bytes.fromhex, raw.split.keys)), raw.split.fence)
         result = PartInfo.parse(raw.result)
-        task = MergeTask(raw.directory, schema, sources, result, raw.kind, raw.base_version)
+        task = MergeTask(
+            raw.directory, schema, sources, result, raw.kind, raw.base_version, split=split, slice=raw.slice
+        )
         task = replace(task, deduplicate=raw.deduplicate, cleanup=raw.cleanup)
         _check(task)
     return PlannedTask(raw.url, task, raw.digest)
@@ -156,6 +179,10 @@ def _check(task: MergeTask) -> None:
         raise ValueError(f"no task of the kind '{task.kind}' has {len(infos)} sources")
     if partitions != {source.manifest.partition_id for source in task.sources} or infos != sorted(infos):
         raise ValueError("the sources are not neighbours of one partition, in order")
+    if task.split is not None and (task.kind == "mutation" or not task.split.keys or not _ID.fullmatch(task.split.id)):
+        raise ValueError("it cannot be cut into these slices")
+    if task.slice is not None and (task.split is None or task.slice >= task.split.slices):
+        raise ValueError(f"there is no slice {task.slice}")
     if not all(map(task.schema.has, task.deduplicate or ())) or task.deduplicate == ():
         raise ValueError("the columns to deduplicate by are not those of the table")
     if "/" in task.directory or task.directory in ("", ".", ".."):

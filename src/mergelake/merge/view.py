@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mergelake.views.bound import Mask, Steps
 
 Bits = NDArray[np.uint8]
+_COUNTED_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,13 @@ class Matches:
     def alive(self, first: int, rows: int) -> Mask | None:
         """Which of `rows` rows from row `first` on stay; None: all."""
         return None if self.deleted is None else ~_unpacked(self.deleted, first, rows)
+
+    def count(self, first: int, end: int) -> int:
+        """How many rows from `first` to `end` (exclusive) stay."""
+        if self.deleted is None:
+            return end - first
+        starts = range(first, end, _COUNTED_ROWS)
+        return end - first - sum(int(_unpacked(self.deleted, s, min(_COUNTED_ROWS, end - s)).sum()) for s in starts)
 
     def known(self, first: int, rows: int, alive: Mask | None) -> list[Mask]:
         """`known` of `Steps.apply` for the rows that stay among these."""
@@ -92,10 +100,9 @@ def find_matches(
     )
 
 
-def packed(masks: Iterable[Mask], rows: int) -> Bits:
-    """A bit for each of `rows` rows, from consecutive masks."""
+def packed(masks: Iterable[Mask], rows: int, at: int = 0) -> Bits:
+    """A bit for each of `rows` rows, from consecutive masks of the rows from `at` on."""
     bits = np.zeros((rows + 7) // 8, np.uint8)
-    at = 0
     for mask in masks:
         _set(bits, at, mask)
         at += len(mask)

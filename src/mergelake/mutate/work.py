@@ -1,4 +1,4 @@
-"""Executes a task of either kind, a merge or a mutation, from what it says alone: neither log nor catalog is needed."""
+"""Executes a task of any kind (a merge, a slice of one, a mutation) from what it says alone, without the log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from mergelake.core.ids import IdSource
 from mergelake.core.manifest import Extent, PartManifest
 from mergelake.merge.execute import Progress, execute_merge
 from mergelake.merge.plan import MergeTask
+from mergelake.merge.slices import execute_slice, execute_split
 from mergelake.mutate.execute import execute_mutation
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.order.states import StateMerger
@@ -27,8 +28,7 @@ def execute_task(
 ) -> PartManifest | None:
     """Write the part that `task` describes; None if it is a mutation that changes no row. Nothing is committed.
 
-    `states` merges aggregate states.
-
+    A merge in slices takes those that were written before, and writes the others. `states` merges aggregate states.
     NO_SUCH_DATA_PART, before anything is written, if the objects of a source are gone. Other errors are those of
     `execute_merge` and `execute_mutation`.
     """
@@ -36,6 +36,10 @@ def execute_task(
         if not is_remote(store):  # from a bucket the parts are opened first anyway
             for key in _first_objects(task):
                 store.head(key)
+        if task.slice is not None:
+            return execute_slice(store, task, ids, clock, on_progress, threads, states)
+        if task.split is not None:
+            return execute_split(store, task, ids, clock, on_progress, threads, states)
         if task.kind != "mutation":
             return execute_merge(store, task, ids, clock, on_progress, threads, states=states)
         ranges = matching_ranges(store, [task])[task.source_ids[0]]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mergelake.core.clock import Clock
 from mergelake.core.ids import IdSource
+from mergelake.core.manifest import PartFile
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.core.types import DataType
@@ -53,12 +54,29 @@ class PartSpec:
     """Id of the part; None for a new one."""
     compact: bool = False
     """Write all columns into one file, held in memory until `finish` (see `is_compact`)."""
+    continues: bool = False
+    """Whether it is a slice of another part, of whose streams its files are pieces (`parts.assemble`)."""
     expected_rows: int | None = None
     """Rows of the part, if known: then the last, shorter granule is encoded together with those before it."""
     listed: bytes | None = None
     """Contents of `columns.txt`, if they were encoded for another part."""
     codec: Codec | None = None
     """Default codec of the part (`parts.default_codec`); None: that of a small one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenFiles:
+    """The columns and indexes of a Wide part whose files are stored already."""
+
+    rows: int
+    marks: int
+    """Granules, without the final mark."""
+    files: Sequence[PartFile]
+    """Data and mark files of all columns and indexes."""
+    primary: bytes
+    """The primary index, not compressed; empty without a primary key."""
+    key_range: tuple[str, str]
+    """As in `PartManifest`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from mergelake.parts.default_codec import part_codec
 from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.reader import ROW_EXISTS, PartReader
-from mergelake.parts.writer import UNLISTED, ColumnSink, PartWriter
+from mergelake.parts.writer import UNLISTED, ColumnSink, PartWriter, digest_of
 
 MASK = Column(MASK_COLUMN, ROW_EXISTS, UINT8, codec="ZSTD(1)")
 """The column that hides rows. Almost all of its values are 1: it is compressed whatever the table's codec is."""
@@ -115,7 +115,7 @@ class ColumnRewriter:
         small = {"columns.txt": encode_columns(types)}
         written["columns.txt"] = digest(small["columns.txt"])
         listed: Mapping[str, FileDigest] = {
-            **{n: _digest_of(file) for n, file in kept.items() if n not in UNLISTED},
+            **{n: digest_of(file) for n, file in kept.items() if n not in UNLISTED},
             **{n: file_digest for n, file_digest in written.items() if n not in UNLISTED},
         }
         small["checksums.txt"] = encode_checksums(dict(sorted(listed.items())))
@@ -147,7 +147,3 @@ class ColumnRewriter:
 def _column_types(schema: TableSchema, *, masked: bool) -> dict[str, DataType]:
     types = {column.name: column.type for column in schema.stored}
     return {**types, ROW_EXISTS: UINT8} if masked else types
-
-
-def _digest_of(file: PartFile) -> FileDigest:
-    return FileDigest(file.size, file.hash, file.uncompressed_size, file.uncompressed_hash)

@@ -43,7 +43,7 @@ from mergelake.format.values import encode_values
 from mergelake.format.wide import ColumnWriter, pieces
 from mergelake.parts.default_codec import CODEC_FILE, default_codec
 from mergelake.parts.indexing import BoundIndex, IndexSink, table_indexes, whole_array
-from mergelake.parts.part_spec import PartSpec, PartTarget, SortedRows
+from mergelake.parts.part_spec import PartSpec, PartTarget, SortedRows, TakenFiles
 from mergelake.parts.spool import Spool
 from mergelake.store.meter import Pool
 
@@ -67,6 +67,7 @@ class PartWriter:
         self._keys: list[list[pa.Array]] = []
         self._last_key: list[pa.Array] = []
         self._taken_keys: tuple[bytes, bytes] | None = None
+        self._taken: TakenFiles | None = None
         self._columns = {column.name: column for column in schema.stored}
         self._written: dict[str, int] = {}
         self._digests: dict[str, FileDigest] = {}
@@ -74,7 +75,7 @@ class PartWriter:
         """Skip indexes of the table: each must be written with a sink, unless the part has no rows."""
         self._indexed: list[int] = []
         self._lock = threading.Lock()
-        self.profile = Profile(settings.text("part_profile") == "modern", spec.compact)
+        self.profile = Profile(settings.text("part_profile") == "modern", spec.compact, spec.continues)
         """Format options of the part."""
         self.codec = spec.codec or default_codec(settings)
         """Default codec of the part."""
@@ -109,6 +110,13 @@ class PartWriter:
         self._written.update(dict.fromkeys(columns, rows))
         if columns:
             self.rows = rows
+
+    def take_files(self, taken: TakenFiles) -> None:
+        """Set all columns and indexes, whose files are stored already, instead of writing them."""
+        self._taken, self.rows = taken, taken.rows
+        self._digests.update({file.name: digest_of(file) for file in taken.files})
+        self._written = dict.fromkeys(self._columns, taken.rows)
+        self._indexed = [taken.rows] * len(self.indexes)
 
     def column(self, name: str) -> ColumnSink:
         """A sink for one column, for callers that cannot use `write_column`."""
@@ -150,6 +158,8 @@ class PartWriter:
         if isinstance(granules, int):
             granules = cut_granules(self.rows, granules)
         marks = len(granules) if self.rows else 0
+        if self._taken is not None:
+            marks = self._taken.marks
         keys, key_range = self._primary_index(marks)
         if self.profile.compact:
             self._write_compact(granules[:marks])
@@ -165,6 +175,8 @@ class PartWriter:
             self._write_small("checksums.txt", checksums)
         front = ["checksums.txt", *files, *(n for n in self._digests if n.endswith(self.profile.mark_extension))]
         places = self._spool.finish(front)
+        if self._taken is not None:
+            places |= {file.name: file.extents for file in self._taken.files}
         table = [
             PartFile(n, d.size, places[n], d.hash, d.uncompressed_size, d.uncompressed_hash)
             for n, d in sorted(self._digests.items())
@@ -185,7 +197,7 @@ class PartWriter:
             columns=tuple(column.id for column in self._columns.values()),
             schema_version=self.target.schema.version,
             part_type="Compact" if self.profile.compact else "Wide",
-            storage=self._spool.storage,
+            storage="full" if self._taken is not None else self._spool.storage,
             level=self.spec.level,
             created_ms=self.created_ms,
         )
@@ -213,6 +225,8 @@ class PartWriter:
         """The bytes of `primary.idx`, and the keys of the first and the last row."""
         if not self.target.key_types or not self.rows:
             return b"", ("", "")
+        if self._taken is not None:
+            return self._taken.primary, self._taken.key_range
         if self._taken_keys is not None:
             first, last = self._taken_keys
             return first + last, (first.hex(), last.hex())
@@ -284,6 +298,11 @@ class PartWriter:
                 self._digests[name] = file_digest
             self._written[column.name] = rows
             self.rows = rows
+
+
+def digest_of(file: PartFile) -> FileDigest:
+    """What `checksums.txt` says of a file."""
+    return FileDigest(file.size, file.hash, file.uncompressed_size, file.uncompressed_hash)
 
 
 class ColumnSink:

@@ -51,7 +51,7 @@ class Ordered:
         return _python(value.as_py() if isinstance(value, pa.Scalar) else value)
 
     def same(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether the values at rows `left` equal those at rows `right` (NULL equals NULL)."""
+        """Whether the values at rows `left` equal those at rows `right` (NULL equals NULL, NaN equals NaN)."""
         if isinstance(self.values, pa.Array):
             equal = pc.equal(self.values.take(pa.array(left)), self.values.take(pa.array(right)))
             out = np.asarray(equal.fill_null(False))
@@ -59,7 +59,10 @@ class Ordered:
             out = np.asarray(self.values[left] == self.values[right], dtype=bool)
         if self.missing is not None:
             a, b = self.missing[left], self.missing[right]
-            out = (out & ~a & ~b) | (a & b)
+            both = a & b
+            if isinstance(self.values, np.ndarray) and self.values.dtype.kind == "f":  # NaN comes before NULL
+                both &= np.isnan(self.values[left]) == np.isnan(self.values[right])
+            out = (out & ~a & ~b) | both
         return out
 
     def less(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from heapq import heapreplace
 from typing import TYPE_CHECKING
 
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import MergelakeError
 from mergelake.core.ids import RandomIds
-from mergelake.core.manifest import PartManifest
-from mergelake.merge.execute import execute_merge
+from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.merge.plan import MergeTask
+from mergelake.merge.slices import assembled, slice_tasks, streams_of, with_split, written_slices
 from mergelake.mutate.execute import Ranges, execute_mutation
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.mutate.work import execute_task
 from mergelake.order.states import StateMerger
-from mergelake.spark.tasks import task_outcomes, unwrap, unwrap_all
+from mergelake.parts.assemble import SliceStream, assemble_stream
+from mergelake.spark.tasks import run_tasks, task_outcomes, tasks_at_once, unwrap, unwrap_all
 from mergelake.store import StoreSpec
 from mergelake.store.protocol import Store
 
@@ -24,18 +27,64 @@ if TYPE_CHECKING:
 
 
 def run_merges(
-    spark: SparkSession, store: StoreSpec, tasks: Sequence[MergeTask], states: StateMerger | None = None
+    spark: SparkSession, store: Store, tasks: Sequence[MergeTask], fence: int, states: StateMerger | None = None
 ) -> list[PartManifest]:
     """Execute merges in Spark, one task each; the caller commits the manifests.
 
-    If one fails, the parts of the others are deleted and its error is raised. `states` merges aggregate states; it is
-    pickled by its name.
+    A large merge is cut into slices (`merge.slices`), a task for each, and further tasks assemble the streams of its
+    part. If a merge fails, the parts of the others are deleted and its error is raised; slices stay, and the same merge
+    goes on with them. `fence` is that of the state in which the merges were planned. `states` merges aggregate states;
+    it is pickled by its name.
     """
+    spec, ids = store.spec, RandomIds()
+    planned = [with_split(store, task, fence) for task in tasks]
+    slices = [written_slices(store, task) if task.split is not None else {} for task in planned]
+    units = [
+        (number, unit)
+        for number, task in enumerate(planned)
+        for unit in (slice_tasks(task) if task.split is not None else [task])
+        if unit.slice not in slices[number]
+    ]
+    whole: dict[int, PartManifest] = {}
+    parts = run_works(spark, [(spec, unit) for _, unit in units], states)
+    for (number, unit), part in zip(units, parts, strict=True):
+        assert part is not None, "only mutations change no row"
+        if unit.slice is None:
+            whole[number] = part
+        else:
+            slices[number][unit.slice] = part
+    pieces = {at: [part for _, part in sorted(slices[at].items())] for at in range(len(planned)) if at not in whole}
+    new_ids = {number: ids.new_id() for number in pieces}
+    streams = {number: streams_of(planned[number], each, new_ids[number]) for number, each in pieces.items()}
+    uncut = [number for number, each in streams.items() if each is None]
+    works = [(spec, replace(planned[number], split=None)) for number in uncut]
+    whole |= {
+        number: part for number, part in zip(uncut, run_works(spark, works, states), strict=True) if part is not None
+    }
+    found = [stream for each in streams.values() for stream in each or ()]
+    groups = _balanced(found, 2 * tasks_at_once(spark)) if found else []
 
-    def execute(task: MergeTask) -> PartManifest:
-        return execute_merge(store.open(), task, RandomIds(), SystemClock(), states=states)
+    def assemble(group: list[SliceStream]) -> list[tuple[PartFile, PartFile]]:
+        return [assemble_stream(spec.open(), stream) for stream in group]
 
-    return unwrap_all(task_outcomes(spark, execute, tasks), _discarding(store, tasks))
+    files: dict[str, list[PartFile]] = {part_id: [] for part_id in new_ids.values()}
+    for group, pairs in zip(groups, run_tasks(spark, assemble, groups), strict=True):
+        for stream, pair in zip(group, pairs, strict=True):
+            files[stream.part_id] += pair
+    for number, each in pieces.items():
+        if number not in whole:
+            part_id = new_ids[number]
+            whole[number] = assembled(store, planned[number], each, part_id, files[part_id], ids, SystemClock())
+    return [whole[number] for number in range(len(tasks))]
+
+
+def _balanced(streams: Sequence[SliceStream], groups: int) -> list[list[SliceStream]]:
+    """Groups of about as many bytes; none is empty."""
+    heap: list[tuple[int, int, list[SliceStream]]] = [(0, at, []) for at in range(min(groups, len(streams)))]
+    for stream in sorted(streams, key=lambda stream: -stream.size):
+        size, at, group = heap[0]
+        heapreplace(heap, (size + stream.size, at, [*group, stream]))
+    return [group for _, _, group in heap]
 
 
 def run_works(
@@ -43,7 +92,7 @@ def run_works(
 ) -> list[PartManifest | None]:
     """Execute tasks of any kind and tables in Spark, one task each; None for a mutation that changes no row.
 
-    `states` as in `run_merges`.
+    If one fails, the parts of the others are deleted and its error is raised; slices stay. `states` as in `run_merges`.
     """
 
     def execute(item: tuple[StoreSpec, MergeTask]) -> PartManifest | None:
@@ -60,7 +109,8 @@ def run_works(
             failed = failed or problem
     if failed is not None:
         for (store, task), manifest in zip(works, done, strict=True):
-            _discarding(store, [task])([manifest])
+            if task.slice is None:
+                _discarding(store, [task])([manifest])
         raise failed
     return done
 

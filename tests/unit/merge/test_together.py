@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import ConflictError, CorruptDataError
+from mergelake.core.errors import ConflictError, CorruptDataError, MergelakeError
 from mergelake.core.manifest import encode_files
 from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
@@ -17,12 +17,17 @@ from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import plan_merge
 from mergelake.merge.select import select_optimize
 from mergelake.merge.together import TASKS_MAX, execute_together, groups, is_simple
+from mergelake.order.modes import mode_of
 from mergelake.table.define import define
 from tests.helpers.far_store import FarStore
 from tests.helpers.merging import SmallTable, plain
 from tests.helpers.random_arrays import random_array
 from tests.helpers.random_types import random_type
 
+ENGINES = (
+    *("MergeTree", "ReplacingMergeTree", "ReplacingMergeTree(v)", "SummingMergeTree", "SummingMergeTree(v)"),
+    *("AggregatingMergeTree", "CoalescingMergeTree"),
+)
 KEYS = {"p": "UInt8", "k": "UInt16", "v": "Int32"}
 
 
@@ -63,16 +68,23 @@ def facts(manifest):
     return replace(manifest, id="", files=encode_files([]), created_ms=0, base_version=0), files
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(14))
 def test_the_parts_are_those_of_merges_alone_file_by_file(seed):
     rng = np.random.default_rng([7, seed])
     columns = [(f"c{at}", random_type(rng, 2)) for at in range(3)]
     settings = {"part_profile": ["classic", "modern"][seed % 2], "min_rows_for_wide_part": 0}
+    settings["allow_dimensions_outside_sorting_key"] = 1
     order = [["k"], ["k", "v"], ["v % 3", "k"], []][seed % 4]
-    engine = ["MergeTree", "ReplacingMergeTree", "ReplacingMergeTree(v)"][seed % 3] if order else "MergeTree"
+    engine = ENGINES[seed % len(ENGINES)] if order else "MergeTree"
     columns_of_all = {**KEYS, **dict(columns)}
+    if engine == "AggregatingMergeTree" and order in ([], ["k"]):
+        columns_of_all["v"] = f"SimpleAggregateFunction({['max', 'min', 'any', 'anyLast'][seed // 7 % 4]}, Int32)"
     options = {"order_by": order, "partition_by": "p", "engine": engine, "settings": settings}
-    table = SmallTable(define(columns_of_all, **options))
+    try:
+        mode_of(schema := define(columns_of_all, **options))
+    except MergelakeError:  # an engine that does not take these columns
+        schema = define(columns_of_all, **{**options, "engine": "MergeTree"})
+    table = SmallTable(schema)
     for _ in range(int(rng.integers(2, 5))):
         table.insert(keys_block(rng, int(rng.integers(1, 120)), columns))
     tasks = tasks_of(table)
@@ -90,7 +102,7 @@ def test_the_parts_are_those_of_merges_alone_file_by_file(seed):
 
 
 def test_nearly_all_merges_of_small_parts_are_simple():
-    for engine in ("MergeTree", "ReplacingMergeTree", "ReplacingMergeTree(v)"):
+    for engine in ENGINES:
         table = small_table(engine=engine)
         tasks = tasks_of(table)
         results = together(table, tasks)
@@ -100,7 +112,15 @@ def test_nearly_all_merges_of_small_parts_are_simple():
 
 
 def test_what_a_merge_has_to_add_or_to_apply_is_left_to_merges_alone():
-    assert not any(map(is_simple, tasks_of(small_table(engine="SummingMergeTree"))))
+    for engine in ("CollapsingMergeTree(v)", "ReplacingMergeTree(k, p)"):
+        table = SmallTable(define({**KEYS, "v": "Int8"}, order_by="k", partition_by="p", engine=engine))
+        for _ in range(2):
+            table.insert(
+                pa.table(
+                    {"p": pa.array([1], pa.uint8()), "k": pa.array([1], pa.uint16()), "v": pa.array([1], pa.int8())}
+                )
+            )
+        assert not any(map(is_simple, tasks_of(table)))
     assert not any(map(is_simple, tasks_of(small_table(settings={"index_granularity": 16}))))
     assert not any(map(is_simple, tasks_of(small_table(settings={"min_bytes_for_zstd": 100}))))
     assert not any(map(is_simple, tasks_of(small_table(settings={"min_bytes_for_full_part_storage": 0}))))
@@ -136,7 +156,7 @@ def test_a_conflict_of_one_merge_does_not_keep_out_the_others():
     gone = tasks[2].result.partition_id
     table.handle.log.commit(lambda state: [DropRange(gone, None)])
     failures = commit_merges(table.handle, results)
-    assert [type(failure) for failure in failures] == [ConflictError]
+    assert [type(failure) for failure in failures] == [type(None)] * 2 + [ConflictError] + [type(None)] * 2
     assert table.handle.log.state.version == before.version + 2
     assert sorted(part.info.partition_id for part in table.parts) == sorted({"0", "1", "2", "3", "4"} - {gone})
     stored = {meta.key.split("/")[1] for meta in table.store.list("t")}

@@ -230,7 +230,7 @@ def test_a_failing_range_is_left_alone_while_the_others_are_merged():
             raise InternalError("out of luck")
         return real(handle, task)
 
-    node._run_merge = run_merge
+    node._run_merge, node._run_joined = run_merge, None
     warehouse.clock.advance_s(10)
     settled(node)
     report = node.report()
@@ -278,6 +278,10 @@ def test_logs_are_one_json_object_a_line():
         "seconds",
     } <= (merges[0].keys())
     assert (merges[0]["table"], merges[0]["partition"], merges[0]["node"]) == ("default.a", "all", "n1")
+    assert merges[0]["get"] > 0
+    assert merges[0]["bytes_get"] > 0
+    assert {line["kind"]: line["put"] for line in merges} == {"volatile": 0}, "they write to the node's disk"
+    assert all(line["put"] > 0 for line in lines if line["event"] == "upload")
     assert lines[-1]["message"] == 'odd "text"\nin two lines'
 
 
