@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 
     from mergelake.gc.collect import CollectReport
     from mergelake.gc.fsck import FsckReport
+    from mergelake.lake.cost import TableCost
     from mergelake.merge.plan import MergeTask
     from mergelake.node.disk import LocalDisk
     from mergelake.node.runner import Node
 
 DEFAULT_DATABASE = DEFAULT
+DAYS_MAX = 100_000
 CATALOG = "the catalog"
 """Name of the catalog's log in lists of tables."""
 _logger = logging.getLogger("mergelake.lake")
@@ -426,6 +428,24 @@ class Warehouse:
             opened={table_id: handle for table_id, handle in self._handles.items() if table_id in names},
         ):
             yield names.get(directory, directory), report
+
+    def cost(self, name: str, *, days: float = 30) -> TableCost:
+        """What a table holds, and what was written to it in the last `days`, or as long as its log is kept.
+
+        From the log alone, so it is about all writers, and about no reads: a GET for each entry of that time.
+
+        >>> warehouse = Warehouse("memory://cost")
+        >>> _ = warehouse.create_table("t", {"k": "UInt64"}, order_by="k").append({"k": [1]})
+        >>> cost = warehouse.cost("t")
+        >>> (cost.total.puts, f"{cost.total.cost(warehouse.prices):.6f}", cost.month(warehouse.prices))
+        (3, '0.000015', None)
+        """
+        from mergelake.lake.cost import chunk_bytes, table_cost
+
+        if not 0 < days < DAYS_MAX:
+            raise error("BAD_ARGUMENTS", f"There are no {days} days to look back", "Give a number above 0")
+        table = self.table(name)
+        return table_cost(table.name, table.handle.log, self.clock.now_ms(), days, chunk_bytes(self.store))
 
     def verify_log(self, name: str, on_progress: Progress | None = None) -> LogReport:
         """Read and replay the log of a table, and report damage; UNKNOWN_TABLE if there is none of this name."""
