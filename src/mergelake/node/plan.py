@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from math import inf
 
 from mergelake.core.settings import TableSettings
@@ -52,6 +53,8 @@ from mergelake.table.mutations import finished_by, open_mutations
 
 JOINED_BYTES = 1 << 20
 """Bytes of the sources of merges that are executed together, each."""
+_CHOICES = 4
+"""Merges among which a node takes one, where they are executed together."""
 
 
 def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory] | None = None) -> list[Action]:
@@ -351,18 +354,23 @@ def _beside(
     used: int,
     candidates: Mapping[str, Candidates],
 ) -> Iterator[Merge]:
-    """More merges of small parts, executed together with a first one: a table of many partitions has many."""
+    """More merges of small parts, executed together with a first one: a table of many partitions has many.
+
+    Nothing is claimed, so of the best ones each node takes others: nodes that chose alike would lose most of them.
+    """
     left = node.together - 1
     small = {work.table_id for work in started if isinstance(work, Merge) and work.joins}
     for table in (table for table in tables if table.table_id in small):
-        elements = candidates[table.table_id]
-        while left > 0:
+        elements, found = candidates[table.table_id], list[Merge]()
+        while len(found) < left * _CHOICES:
             work = _direct(table, used, JOINED_BYTES, elements)
             if work is None or not work.joins:
                 break
             elements.take(work.part_ids, work.partition_id)
-            left -= 1
-            yield work
+            found.append(work)
+        found.sort(key=lambda work: blake2b(f"{node.name} {work.partition_id}".encode(), digest_size=8).digest())
+        yield from found[:left]
+        left -= len(found[:left])
 
 
 def _are_small(table: TableView, sources: Sequence[ActivePart]) -> bool:

@@ -138,3 +138,24 @@ def test_pending_mutations_are_applied_all_the_same(slots):
     assert rows(table) == sorted((p, k) for p in range(30) for k in (1, 2))
     assert all(mutation.finished_ms for mutation in table.handle.log.state.mutations)
     assert node.status.merges_failed == 0
+
+
+def test_two_nodes_take_other_merges_and_lose_few():
+    warehouse, table = lake(400)
+    other = {"clock": warehouse.clock, "threads": 1}
+    nodes = [Warehouse(warehouse.store, ids=SeededIds(n), **other).node(f"n{n}") for n in (2, 3)]
+    chosen = []
+    for node in nodes:
+        real = node._run_joined
+        node._run_joined = lambda handle, tasks, real=real: chosen.append(tasks) or real(handle, tasks)
+    while sum(node.step() for node in nodes) or not all(node.idle() for node in nodes):
+        pass
+    first, second = ({task.result.partition_id for task in tasks} for tasks in chosen[:2])
+    assert min(len(first), len(second)) >= TOGETHER_MAX
+    assert len(first & second) < TOGETHER_MAX // 2
+    assert sum(node.status.merges_done for node in nodes) == 400
+    assert min(node.status.merges_done for node in nodes) > 100
+    for node in nodes:
+        node.drain()
+    table.refresh()
+    assert table.handle.log.state.part_count == 400
