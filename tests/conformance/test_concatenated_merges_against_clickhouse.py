@@ -47,7 +47,8 @@ COLUMNS = {
 CODECS = ("", "", "CODEC(ZSTD(3))", "CODEC(NONE)", "CODEC(LZ4HC(4))", "CODEC(Delta, LZ4)", "CODEC(T64, ZSTD)")
 CODED = {
     "o": CODECS,
-    "k": (*CODECS, "CODEC(DoubleDelta, LZ4)", "CODEC(Gorilla, ZSTD)"),
+    "k": (*CODECS, "CODEC(DoubleDelta, LZ4)"),
+    "f": ("", "CODEC(Gorilla, ZSTD)"),
     "l": CODECS[:5],
     "s": CODECS[:5],
 }

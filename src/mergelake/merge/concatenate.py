@@ -59,6 +59,7 @@ class Concatenation:
     sources: tuple[MergeSource, ...]
     """Those with rows, in the order of their rows."""
     streams: tuple[CopiedStream, ...]
+    """With those of dictionaries within them."""
     codec: Codec
     """The default codec of the sources and of the result."""
 
@@ -89,9 +90,10 @@ def plan_concatenation(task: MergeTask) -> Concatenation | None:
     if codec is None:
         return None
     streams = copied_streams(schema, codec)
+    single = [each for stream in streams for each in stream.streams]
     profile = Profile(settings.text("part_profile") == "modern")
     if not all(
-        _has_form(table, source.manifest, streams, profile) for table, source in zip(tables, ordered, strict=True)
+        _has_form(table, source.manifest, single, profile) for table, source in zip(tables, ordered, strict=True)
     ):
         return None
     if any(source.manifest.marks % stream.granularity for source in ordered[:-1] for stream in streams):
@@ -182,7 +184,10 @@ def concatenate(
     waiting = [source for source in far if not source.complete]
     # The small files of packed parts are fetched together.
     open_parts([source for source in waiting if source.manifest.storage == "packed"], [])
-    sizes = {s.data: sum(source.files[s.data].size for source in sources) for s in found.streams}
+    sizes = {
+        stream.data: sum(source.files[each.data].size for source in sources for each in stream.streams)
+        for stream in found.streams
+    }
     if waiting:
         threads = max(threads, _FAR_STREAMS)
     elif sum(sizes.values()) < _THREAD_BYTES * len(sizes):

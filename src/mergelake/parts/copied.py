@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,10 +69,15 @@ class CopiedStream:
     """Granules that one mark stands for: several in a skip index, which has no final mark."""
     index: bool = False
     """Whether it is a skip index."""
-    indexes: str = ""
-    """Of a stream of dictionaries the mark file of their indexes; empty for all others."""
     codec: Codec | None = None
-    """Of a stream of dictionaries what compresses it."""
+    """What compresses it, if that is known: of dictionaries alone."""
+    dictionaries: CopiedStream | None = None
+    """The stream of dictionaries, if it holds indexes of a LowCardinality column: they are copied together."""
+
+    @property
+    def streams(self) -> tuple[CopiedStream, ...]:
+        """Itself, and that of dictionaries."""
+        return (self,) if self.dictionaries is None else (self, self.dictionaries)
 
     def mark_bytes(self, granules: int) -> int:
         """Bytes of the marks of a part before compression."""
@@ -83,29 +88,28 @@ def copied_streams(schema: TableSchema, codec: Codec) -> list[CopiedStream]:
     """All streams of a Wide part of the table that is written now, with `codec` as its default."""
     profile = Profile(TableSettings(schema.settings).text("part_profile") == "modern")
     extension = profile.mark_extension
-    streams: dict[str, CopiedStream] = {}
+    found: dict[str, CopiedStream] = {}
     for column in schema.stored:
         node = build_serialization(column.name, column.type, profile.form)
-        dictionaries = dict(_dictionaries(node))
+        dictionaries = {f"{stream}.dict" for stream in _index_streams(node)}
         for stream, values in value_types(node, column.type):
-            stem, indexes = stream_file_name(stream), ""
-            own = None
-            if stream in dictionaries:
-                indexes = stream_file_name(dictionaries[stream]) + extension
-                own = stream_codec(parse_codec(column.codec, codec), values)
-            streams[stem] = CopiedStream(f"{stem}.bin", stem + extension, indexes=indexes, codec=own)
+            stem = stream_file_name(stream)
+            codec_here = stream_codec(parse_codec(column.codec, codec), values) if stream in dictionaries else None
+            found[stream] = CopiedStream(f"{stem}.bin", stem + extension, codec=codec_here)
+        for stream in _index_streams(node):
+            found[stream] = replace(found[stream], dictionaries=found.pop(f"{stream}.dict"))
     for index in table_indexes(schema):
         stem = index_stem(index.name)
-        streams[stem] = CopiedStream(stem + index_extension(index.kind), stem + extension, index.granularity, True)
-    return list(streams.values())
+        found[stem] = CopiedStream(stem + index_extension(index.kind), stem + extension, index.granularity, True)
+    return list(found.values())
 
 
-def _dictionaries(node: Serialization) -> Iterator[tuple[str, str]]:
-    """Streams of dictionaries, each with that of their indexes."""
+def _index_streams(node: Serialization) -> Iterator[str]:
+    """Streams of indexes of dictionaries, which are in a stream with `.dict` behind the name."""
     if isinstance(node, LowCardinalitySerialization):
-        yield node.dictionary, node.stream
+        yield node.stream
     for child in node.children:
-        yield from _dictionaries(child)
+        yield from _index_streams(child)
 
 
 class StreamCopier:
@@ -136,31 +140,38 @@ class StreamCopier:
         ]
 
     def copy(self, stream: CopiedStream) -> None:
-        """Write both files of a stream. Raises CorruptDataError for a damaged source."""
-        tables = self._tables(stream.marks)
-        indexes = self._tables(stream.indexes) if stream.indexes else []
+        """Write both files of a stream, and of its dictionaries. Raises CorruptDataError for a damaged source."""
+        marks = self._marks(stream)
+        self._copy(stream, marks)
+        if stream.dictionaries is not None:
+            ends = [(table[:, :2] == table[-1, :2]).all(axis=1) for table in marks]
+            self._copy(stream.dictionaries, self._marks(stream.dictionaries), ends)
+
+    def _copy(
+        self, stream: CopiedStream, marks: list[NDArray[np.int64]], ends: Sequence[NDArray[np.bool_]] = ()
+    ) -> None:
+        """Copy one stream with these marks; `ends`, of dictionaries, are those behind which no index follows."""
         out = _DataFile(self._writer, stream.data)
         bodies = self._bodies(stream.data)
         moved = []
-        for at, (source, table) in enumerate(zip(self._sources, tables, strict=True)):
-            start, strip = out.packed.size, bool(indexes) and at > 0
+        for at, (source, before) in enumerate(zip(self._sources, marks, strict=True)):
+            start, strip = out.packed.size, bool(ends) and at > 0
             cut = self._copy_file(source, stream, bodies, out, strip=strip)
-            marks = table.copy()
+            table = before.copy()
             if strip:
-                first = marks[:, 0] == 0
-                marks[first, 1] -= len(_VERSION)
-                marks[~first, 0] -= cut
-            marks[:, 0] += start
-            if indexes:
-                passed = (indexes[at][:, :2] == indexes[at][-1, :2]).all(axis=1)
-                marks[passed, :2] = out.packed.size, 0
-            moved.append(marks if at + 1 == len(tables) else marks[marks[:, 2] > 0])
+                first = table[:, 0] == 0
+                table[first, 1] -= len(_VERSION)
+                table[~first, 0] -= cut
+            table[:, 0] += start
+            if ends:
+                table[ends[at], :2] = out.packed.size, 0
+            moved.append(table if at + 1 == len(marks) else table[table[:, 2] > 0])
         body, digest = self._writer.profile.pack(encode_marks(np.concatenate(moved).view(np.uint64)))
         self._writer.write_bytes(stream.marks, body)
         self._writer.file_done({stream.data: out.digest(), stream.marks: digest})
 
-    def _tables(self, name: str) -> list[NDArray[np.int64]]:
-        return [mark_records(name, body)[0] for body in self.small_files(name)]
+    def _marks(self, stream: CopiedStream) -> list[NDArray[np.int64]]:
+        return [mark_records(stream.marks, body)[0] for body in self.small_files(stream.marks)]
 
     def _copy_file(
         self,
