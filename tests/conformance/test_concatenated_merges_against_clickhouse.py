@@ -25,7 +25,7 @@ from tests.helpers.clickhouse_tables import attach
 pytestmark = pytest.mark.chdb
 
 FIRST, END = int(os.environ.get("CONCATENATE_FIRST", "0")), int(os.environ.get("CONCATENATE_END", "0"))
-SEEDS = range(FIRST, END) if END else (1, 2, 3)
+SEEDS = range(FIRST, END) if END else (15, 18, 20)
 """Others by hand: `CONCATENATE_FIRST=100 CONCATENATE_END=200`."""
 COLUMNS = {
     "o": "Int32",
@@ -169,7 +169,7 @@ def test_copied_parts_are_those_of_the_merge(
                         oracle, f"{name}_attached", str(task.result), table.handle.store, table.handle.directory, part
                     )
             table.refresh()
-    print(seed, order, "copied", copied)
+    assert copied or END
     assert [row for row in table.check().to_pylist() if not row["is_passed"]] == []
     alone = "SETTINGS max_threads = 1, optimize_read_in_order = 0"
     queries = [f"SELECT * FROM {{}} {alone}"] if not partition else ["SELECT * FROM {} ORDER BY ALL"]
