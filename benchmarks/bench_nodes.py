@@ -72,7 +72,11 @@ def measured(root: str, processes: int) -> dict[str, float]:
         assert process.stdout is not None
         process.stdout.readline()
     began = time.time()
-    outputs = [process.communicate("go\n")[0] for process in running]
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    outputs = [process.communicate()[0] for process in running]
     found: list[dict[str, Any]] = [json.loads(output) for output in outputs]
     sums = {name: float(sum(each[name] for each in found)) for name in ("bytes", "merges", "lost")}
     return sums | {"seconds": max(each["last"] for each in found) - began}
@@ -80,7 +84,7 @@ def measured(root: str, processes: int) -> dict[str, float]:
 
 def main() -> None:
     """Run both and print the table."""
-    sizes = [int(text) for text in [*sys.argv[1:4], *("8", "20000", "12")[len(sys.argv[1:4]) :]]]
+    sizes = [int(text) for text in [*sys.argv[1:4], *("40", "8000", "8")[len(sys.argv[1:4]) :]]]
     speeds = []
     for processes in (1, 2):
         with tempfile.TemporaryDirectory(prefix="mergelake-bench-") as folder:

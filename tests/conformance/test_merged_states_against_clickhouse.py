@@ -23,6 +23,7 @@ from mergelake.query.embedded import engine
 from mergelake.query.embedded.states import merge_states
 from mergelake.sql.database import connect
 from tests.helpers.random_states import ARGUMENTS, state_calls
+from tests.helpers.rounds import rounds
 
 pytestmark = pytest.mark.chdb
 
@@ -209,7 +210,7 @@ def same(ours: str, theirs: str, tolerance: float) -> bool:
     )
 
 
-SEQUENCES = int(os.environ.get("MERGELAKE_STATE_SEQUENCES", "2"))
+SEQUENCES = int(os.environ.get("MERGELAKE_STATE_SEQUENCES", rounds(2, 50)))
 FIRST = int(os.environ.get("MERGELAKE_STATE_FIRST", "0"))
 
 

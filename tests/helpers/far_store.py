@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from mergelake.store.memory import MemoryStore
+from mergelake.store.meter import Meter
 from mergelake.store.protocol import Buffer
 from mergelake.store.ranges import coalesce
 from mergelake.store.spec import StoreSpec
@@ -26,6 +27,7 @@ class FarStore(MemoryStore):
         super().__init__(gap=GAP_BYTES)
         self.url = f"far://{self.url.partition('://')[2]}"
         self.spec = StoreSpec.of(self.url, options)
+        self._meter = Meter(self.url)
         self._turn = threading.Condition()
         self._waiting = self._bytes_waiting = 0
         self.gated = False

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import mergelake as ml
+from mergelake.cli.output import summary
+from mergelake.lake.cost import chunk_bytes, table_cost
 from mergelake.query import in_place, table_source
 from mergelake.query.attach import attached
 from mergelake.query.attach.attached import AttachedSets
@@ -39,12 +41,27 @@ def test_an_insert_of_one_row_is_two_writes_and_costs_a_hundred_thousandth(db: m
     requests = result.stats.requests
     assert (requests.put, requests.get, requests.list, requests.head, requests.delete) == (2, 2, 0, 0, 0)
     assert result.stats.cost == pytest.approx((2 * 0.005 + 2 * 0.0004) / 1000)
+    assert summary(result, 0).endswith(" 4 requests for 0.0000108.")
     with db.warehouse.metered() as tally:
         db.table("t").append({"k": [2], "s": ["a"], "m": ["b"]})
     assert (tally.counters.put, tally.counters.tables[db.table("t").handle.directory].put) == (2, 2)
     cheap = ml.connect(db.warehouse.url, dict(db.warehouse.store.spec.options), prices={"put": 0, "get": 1})
     stats = cheap.sql("SELECT 1 FROM t LIMIT 1").stats
     assert stats.cost == pytest.approx((stats.requests.get * 1 + stats.requests.list * 0.005) / 1000)
+
+
+def test_the_log_tells_the_puts_of_uploads_in_pieces_too(s3_url: str, s3_options: dict[str, str]) -> None:
+    db = ml.connect(s3_url, {**s3_options, "chunk_size": str(5 << 20)})
+    db.sql("CREATE TABLE t (k UInt64, s String) ENGINE = MergeTree ORDER BY k")
+    for _ in range(2):
+        db.sql("INSERT INTO t SELECT number, hex(rand64()) FROM numbers(400000)")
+    db.sql("OPTIMIZE TABLE t FINAL")
+    table = db.table("t")
+    told = table_cost("t", table.handle.log, db.warehouse.clock.now_ms(), 1, chunk_bytes(db.warehouse.store))
+    counted = db.warehouse.store.counters.tables[table.handle.directory]
+    assert told.total.puts == counted.put > 3 + table.version, "some objects are larger than a piece"
+    log_bytes = sum(item.size for item in db.warehouse.store.list(f"{table.handle.directory}/_log"))
+    assert told.total.bytes == counted.bytes_put - log_bytes
 
 
 def test_scans_statements_that_clickhouse_reads_for_and_large_inserts_count_all_of_their_requests(

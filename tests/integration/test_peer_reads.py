@@ -196,3 +196,37 @@ def test_every_door_refuses_what_it_does_not_know(tmp_path, answer):
         with pytest.raises(ml.InvalidInputError, match="read_volatile"):
             attempt()
     assert json.dumps(database.sql("SELECT count() FROM t SETTINGS read_volatile = 'peers'").rows()) == "[[0]]"
+
+
+def test_clickhouse_attaches_the_stored_parts_and_volatile_ones_are_scanned_beside_them(tmp_path):
+    url, disk = str(tmp_path / "w"), str(tmp_path / "disk")
+    writer = ml.connect(url)
+    settings = "merge_upload_policy = 'volatile', write_amplification_target = 1.0001, max_bytes_to_merge_volatile = "
+    writer.sql(f"CREATE TABLE t (k UInt64, n UInt64) ENGINE = MergeTree ORDER BY k SETTINGS {settings} '1Mi'")
+    for first, rows in ((0, 200_000), *((200_000 + 500 * n, 500) for n in range(20))):
+        writer.sql(f"INSERT INTO t SELECT number * 7919 % 5000, number FROM numbers({first}, {rows})")
+    node = Warehouse(url).node("n1", local=disk, listen="127.0.0.1:0")
+    database = ml.connect(url, read_volatile="peers")
+    end_s = time.monotonic() + 60
+    while len(database.table("t").scan().plan.items) != 2:
+        node.step()
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+    statement = "SELECT count(), sum(n), uniqExact(k) FROM t WHERE n % 3 = 1"
+    stored = database.sql(f"{statement} SETTINGS read_volatile = 'off'").rows()
+    for _ in range(3):
+        assert database.sql(statement).rows() == stored
+    shown = "\n".join(row[0] for row in database.sql(f"EXPLAIN {statement}").rows())
+    assert "ClickHouse reads the parts itself" in shown
+    assert "Volatile part all_2_21_1 from node n1, in place of 20 stored parts" in shown
+    assert database.sql("SELECT _part, count() FROM t GROUP BY 1 ORDER BY 1").rows() == [
+        ("all_1_1_0", 200_000),
+        ("all_2_21_1", 10_000),
+    ]
+    # ClickHouse reads all of it itself where a setting asks for that: the stored parts, then.
+    itself = f"{statement} SETTINGS max_rows_to_read_leaf = 1000000000"
+    assert database.sql(itself).rows() == stored
+    node._listening.close()
+    node.abandon.set()
+    assert database.sql(statement).rows() == stored
+    assert ml.connect(url, read_volatile="peers").sql(statement).rows() == stored

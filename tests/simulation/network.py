@@ -6,12 +6,16 @@ Who sends and who answers is the real code (`log.sending`, `log.leader`); only w
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from mergelake.core.errors import MergelakeError
 from mergelake.log.encoding import decode_entry
 from mergelake.log.passing import decode_answer, decode_request
 from mergelake.peer.client import NotSent, UnknownOutcome
+from mergelake.table.volatile_wire import SERVICE, BytesRequest, decode_request as decode_volatile
+from mergelake.testing.faulty_store import SimulatedCrash
 from tests.simulation.bucket import Bucket
 from tests.simulation.kernel import Kernel, Process
 
@@ -41,6 +45,8 @@ class Network:
         """How often something befalls a message, or an answer."""
         self.patience_s = chance.choice([6.0, 20.0, 60.0])
         self.inboxes: dict[tuple[str, str], list[Message]] = {}
+        self.served: dict[tuple[str, str], tuple[Process, Callable[[bytes], bytes]]] = {}
+        """Who serves volatile parts, by address and token."""
         self.passed = 0
         """Answers that arrived."""
         self.refused: set[str] = set()
@@ -53,6 +59,11 @@ class Network:
         if (address, token) not in self.inboxes:
             self.inboxes = {key: inbox for key, inbox in self.inboxes.items() if key[0] != address}
             self.inboxes[address, token] = []
+
+    def serve(self, process: Process, address: str, token: str, handler: Callable[[bytes], bytes]) -> None:
+        """Requests for volatile parts at an address are answered by this process from now on, and by no other."""
+        self.served = {key: held for key, held in self.served.items() if key[0] != address}
+        self.served[address, token] = process, handler
 
     def told(self, request: bytes, answer: bytes) -> None:
         """An answer has arrived."""
@@ -88,6 +99,8 @@ class SimPeers:
     def call(self, address: str, token: str, service: str, payload: bytes, timeout_s: float) -> bytes:
         network, process = self.network, self._owner.thread
         kernel, key = network.kernel, (address, token)
+        if service == SERVICE:
+            return self._served(process, key, payload)
         kernel.point(process, f"a message to {address}")
         if key not in network.inboxes:
             raise NotSent("nobody listens there")
@@ -110,3 +123,22 @@ class SimPeers:
             raise UnknownOutcome("no answer in time")
         network.told(payload, message.answer)
         return message.answer
+
+    def _served(self, process: Process, key: tuple[str, str], payload: bytes) -> bytes:
+        """The answer of who serves volatile parts; what it reads of its disk may fail, or kill it."""
+        network, kernel = self.network, self.network.kernel
+        kernel.point(process, f"a request to {key[0]}")
+        owner, handler = network.served.get(key, (None, None))
+        # Who is told that nothing is ready loses nothing afterwards.
+        trouble = network.trouble if isinstance(decode_volatile(payload), BytesRequest) else network.trouble / 4
+        if owner is None or handler is None or owner.dead or process.chance.random() < trouble:
+            raise NotSent("nobody listens there")
+        try:
+            answer = handler(payload)
+        except (MergelakeError, SimulatedCrash) as failure:
+            raise UnknownOutcome(str(failure)) from failure
+        kernel.point(process, f"the answer of {key[0]}")
+        if process.chance.random() < trouble:
+            raise UnknownOutcome("no answer in time")
+        network.passed += 1
+        return answer

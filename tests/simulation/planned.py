@@ -28,7 +28,7 @@ class Worker(TableWorker):
 
     actor: PlannedNode
 
-    def record_failure(self, failure: Exception) -> None:
+    def record_failure(self, failure: Exception, partition_id: str = "") -> None:
         actor = self.actor
         damaged = actor.process.thread.doubtful or actor.process.machine.torn
         explained = isinstance(failure, UnavailableError) or (
@@ -41,7 +41,7 @@ class Worker(TableWorker):
         )
         if not explained:
             actor.world.bucket.violation = actor.world.bucket.violation or failure
-        super().record_failure(failure)
+        super().record_failure(failure, partition_id)
 
 
 class PlannedNode(Actor):
@@ -81,8 +81,13 @@ class PlannedNode(Actor):
             disk=disk,
             build=self.build_bytes,
             run_mutations=self.mutation_bytes,
+            listening=self.listening(),
         )
         self.worker.actor = self
+
+    def listening(self) -> object | None:
+        """What it serves to others; nothing."""
+        return None
 
     def tick(self) -> None:
         if self.worker is None:

@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from dataclasses import dataclass, field
 
 from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, UnavailableError
 from mergelake.lake.environment import Environment
+from mergelake.lake.scan import Scan
 from mergelake.lake.table import Table
+from mergelake.log.leader import CommitService
+from mergelake.log.operations import DropRange
 from mergelake.log.volatile import unfinished
 from mergelake.mutate.submit import kill, submit
 from mergelake.mutate.validate import Submission
+from mergelake.node.serving import VolatileService
+from mergelake.table.volatile_reads import PEERS, VolatileReads
 from tests.simulation.actors import Actor
+from tests.simulation.network import SimPeers
 from tests.simulation.planned import PlannedNode
 from tests.simulation.real_rows import KEYS, NAMES, PARTITIONS, RANKS, condition, meaning, row_of, values_of
 from tests.simulation.tiny import Row, Rows
+
+
+def by_partition(scan: Scan) -> dict[str, Rows]:
+    """The rows of a scan of `NAMES`."""
+    held: dict[str, list] = {}
+    for values in scan:
+        row = dict(zip(NAMES, map(int, values), strict=True))
+        held.setdefault(str(row["p"]), []).append(row_of(row))
+    return {name: tuple(sorted(rows)) for name, rows in held.items()}
 
 
 class User(Actor):
@@ -26,16 +42,16 @@ class User(Actor):
 
     def read(self, version: int, *, final: bool, where: str | None = None) -> dict[str, Rows]:
         """The rows of a version, by partition."""
-        held: dict[str, list] = {}
-        for values in self.lake.scan(NAMES, where, final=final, version=version):
-            row = dict(zip(NAMES, map(int, values), strict=True))
-            held.setdefault(str(row["p"]), []).append(row_of(row))
-        return {name: tuple(sorted(rows)) for name, rows in held.items()}
+        return by_partition(self.lake.scan(NAMES, where, final=final, version=version))
+
+    def sees_merges(self) -> bool:
+        """Whether it must read with FINAL."""
+        return False
 
     def check(self, version: int) -> None:
         """6: what is read at a version is the model's at that version, all of it or the rows of a condition."""
         chosen = condition(self.random) if self.random.random() < 0.5 else None
-        final = self.world.collapses and self.random.random() < 0.7
+        final = self.world.collapses and (self.sees_merges() or self.random.random() < 0.7)
         try:
             found = self.read(version, final=final, where=chosen.text if chosen else None)
         except (NotFoundError, CorruptDataError, InvalidInputError):
@@ -152,10 +168,67 @@ class RealReader(User):
         self.check(self.random.randint(max(self.state.history, 1), self.state.version))
 
 
+class Changer(RealMutator):
+    """Changes and drops rows, while volatile parts stay Live."""
+
+    def actions(self):
+        return {self.mutate: 1.5, self.kill: 0.3, self.truncate: 0.2, self.idle: 5}
+
+    def truncate(self) -> None:
+        self.commit(lambda _: [DropRange(self.random.choice([None, *map(str, PARTITIONS)]))])
+
+
+class PeerReader(RealReader):
+    """Reads as they do, and takes volatile parts from nodes: it sees the same rows, whatever becomes of these."""
+
+    attentive = 0.8
+
+    def open(self) -> None:
+        super().open()
+        reads = VolatileReads(SimPeers(self.world.network, self.process), self.process.clock)
+        self.lake.env = Environment(read_volatile=PEERS, volatile=reads)
+
+    def read(self, version: int, *, final: bool, where: str | None = None) -> dict[str, Rows]:
+        scan = self.lake.scan(NAMES, where, final=final, version=version)
+        self.world.did["volatile parts read"] += sum(item.merged is not None for item in scan.plan.items)
+        found = by_partition(scan)
+        assert getattr(scan.store, "late", 0) == 0, "a read needed bytes that it had not fetched before"
+        return found
+
+    def sees_merges(self) -> bool:
+        """Rows of engines that collapse them are the same under FINAL only."""
+        return self.world.collapses
+
+
+@dataclass
+class SimListening:
+    """What a node that listens has of its socket: `node.listening.Listening`."""
+
+    address: str
+    token: str
+    service: CommitService = field(default_factory=CommitService)
+    """Nobody sends commits there."""
+    volatile: VolatileService = field(default_factory=VolatileService)
+
+
 class RealNode(PlannedNode):
     """A node with the library's own merges, builds and rewrites."""
 
     roams = 0.0
+
+    def actions(self):
+        return (
+            {self.tick: 5, self.work: 8, self.leave: 0.05, self.reopen: 0.1}
+            if self.world.has_peers
+            else super().actions()
+        )
+
+    def listening(self) -> SimListening | None:
+        if not self.world.has_peers:
+            return None
+        listening = SimListening(f"{self.process.machine.name}:1", self.process.ids.new_id())
+        self.world.network.serve(self.process, listening.address, listening.token, listening.volatile)
+        return listening
 
     def open(self) -> None:
         self.environment = Environment()

@@ -17,7 +17,7 @@ from mergelake.parts import rewrite
 from tests.simulation.bucket import Bucket, Fault
 from tests.simulation.keepers import Collector
 from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine
-from tests.simulation.real_cast import RealInserter, RealMutator, RealNode, RealReader
+from tests.simulation.real_cast import Changer, PeerReader, RealInserter, RealMutator, RealNode, RealReader
 from tests.simulation.real_rows import ENGINES, NAMES, RealRows, row_of, schema_of
 from tests.simulation.table import Peek, Table
 from tests.simulation.threads import SimPool
@@ -35,7 +35,30 @@ CAST = (
     ("reader", RealReader),
     ("gc", Collector),
 )
-_POOLS = ("parts.spool", "parts.objects", "parts.writer", "parts.reader", "scan.plan", "scan.read", "scan.layers")
+PEERS = (
+    ("insert 1", RealInserter),
+    ("admin 1", Changer),
+    ("real node 1", RealNode),
+    ("real node 2", RealNode),
+    ("peer reader 1", PeerReader),
+    ("peer reader 2", PeerReader),
+)
+"""Where nodes serve volatile parts: more of them, and who reads them."""
+_POOLS = (
+    "parts.spool",
+    "parts.objects",
+    "parts.writer",
+    "parts.reader",
+    "scan.plan",
+    "scan.read",
+    "scan.layers",
+    "scan.hold",
+)
+
+
+def has_peers(seed: int) -> bool:
+    """Whether nodes serve volatile parts to readers that ask for them."""
+    return seed // 4 % 2 == 1  # with every engine
 
 
 class RealTable(Table):
@@ -66,6 +89,7 @@ class RealWorld(World):
         bucket.without = frozenset({Fault.FLIP, Fault.TRUNCATE})
         schema = schema_of(ENGINES[seed % len(ENGINES)])
         self.kind = RealRows(schema)
+        self.has_peers = has_peers(seed)
         self.collapses = schema.engine != "MergeTree"
         self.furnish(kernel, bucket)
         kernel.preempt = draw.choice([0.02, 0.1])
@@ -73,7 +97,8 @@ class RealWorld(World):
         self.leaps, self.sleepy = draw.choice([0.0, 0.02]), draw.choice([0.0, 0.01])
         self._create(
             {
-                "merge_upload_policy": draw.choice(["direct", "auto"]),
+                "merge_upload_policy": "volatile" if self.has_peers else draw.choice(["direct", "auto"]),
+                **({"write_amplification_target": "3"} if self.has_peers else {}),
                 "min_bytes_for_wide_part": draw.choice(["0", "10485760"]),
                 "min_rows_for_wide_part": "0",
                 "min_age_to_apply_mutations_seconds": draw.choice(["0", "60"]),
@@ -82,7 +107,7 @@ class RealWorld(World):
                 "non_replicated_deduplication_window": "0",
             }
         )
-        for name, role in CAST:
+        for name, role in PEERS if self.has_peers else CAST:
             if draw.random() < 0.9:
                 self.start(Machine(name, draw.uniform(-SKEW_MAX_S, SKEW_MAX_S)), role)
         self.weather = Weather(self, draw)

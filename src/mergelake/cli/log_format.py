@@ -4,7 +4,7 @@
 
     {"ts": "2026-01-01T10:00:00.123Z", "level": "INFO", "event": "merge", "message": "merged 5 parts into 202601_1_5_1",
      "node": "n1", "table": "default.events", "partition": "202601", "kind": "volatile", "parts": 5, "rows": 40960,
-     "bytes": 1234567, "seconds": 0.42}
+     "bytes": 1234567, "seconds": 0.42, "put": 0, "get": 5, "bytes_put": 0, "bytes_get": 1234890}
 
 `event` is one of merge, upload, publish, failure (with `error`, ClickHouse's name of it), store_down, store_up,
 disk_full, past_target, and log for anything else.

@@ -81,16 +81,20 @@ def rows_for(console: Console) -> int:
 def frame(now: Overview, before: Overview | None, rows: int) -> RenderableType:
     """One picture; with the one `before`, what nodes do each second. `rows` of each section at most."""
     sections: list[RenderableType] = [_head(now)]
-    sections.append(
-        _nodes(now, before, rows) if now.nodes else Text("  No node has a lease or was named.\n", style="dim")
-    )
+    nobody = Text("No node has a lease or was named with --node.", style="dim")
+    sections += _section("Nodes", _nodes(now, before, rows) if now.nodes else nobody)
     if now.running or now.volatile:
-        sections.append(_merges(now, rows))
-    sections += [_tables(now.tables, rows), _partitions(now, rows)]
+        sections += _section("Merges", _merges(now, rows))
+    sections += _section("Tables", _tables(now.tables, rows))
+    sections += _section("Partitions with most parts", _partitions(now, rows))
     if now.back_offs:
-        sections.append(_back_offs(now.back_offs, now.now_ms, rows))
+        sections += _section("Left alone after failures", _back_offs(now.back_offs, now.now_ms, rows))
     problems = list(_problems(now))
     return Group(*sections, *([Text(), *problems] if problems else []))
+
+
+def _section(title: str, content: RenderableType) -> list[RenderableType]:
+    return [Text(), Text(title, style="bold"), content]
 
 
 def _head(now: Overview) -> Text:
@@ -103,9 +107,7 @@ def _head(now: Overview) -> Text:
 
 def _nodes(now: Overview, before: Overview | None, rows: int) -> Grid:
     old = {seen.node: seen for seen in before.nodes} if before is not None else {}
-    grid = _grid(
-        "Nodes", "node", "state", "slots", "merged", "rows/s", "uploaded", "PUT", "GET", "sent", "memory", "disk"
-    )
+    grid = _grid("node", "state", "slots", "merged", "rows/s", "uploaded", "PUT", "GET", "sent", "memory", "disk")
     for seen in now.nodes[:rows]:
         report = seen.report
         if report is None:
@@ -163,7 +165,7 @@ def _disk(seen: NodeSeen) -> str:
 
 
 def _merges(now: Overview, rows: int) -> Grid:
-    grid = _grid("Merges", "node", "table", "part", "kind", "state", "progress", "rows", "size", "parts", "for")
+    grid = _grid("node", "table", "part", "kind", "state", "progress", "rows", "size", "parts", "for")
     shown = [_running(each, now.now_ms) for each in now.running]
     for part in sorted(now.volatile, key=lambda part: (part.state, part.since_ms)):
         state = Text(part.state, style=_STATES.get(part.state, ""))
@@ -205,7 +207,7 @@ def _tables(tables: Sequence[TableReport], rows: int) -> Grid:
         "amplification",
         "volatile",
     )
-    grid = _grid("Tables", *names)
+    grid = _grid(*names)
     for table in sorted(tables, key=lambda table: (-table.parts, table.table))[:rows]:
         target = table.write_amplification_target
         over = bool(target) and table.write_amplification > target * 1.03
@@ -228,7 +230,7 @@ def _tables(tables: Sequence[TableReport], rows: int) -> Grid:
 
 
 def _partitions(now: Overview, rows: int) -> Grid:
-    grid = _grid("Partitions with most parts", "table", "partition", "parts", "", "rows", "size", "level")
+    grid = _grid("table", "partition", "parts", "", "rows", "size", "level")
     most = max((each.parts for each in now.partitions), default=1)
     for each in now.partitions[:rows]:
         bar = Text(_bar(each.parts / most), style="blue")
@@ -238,7 +240,7 @@ def _partitions(now: Overview, rows: int) -> Grid:
 
 
 def _back_offs(back_offs: Sequence[BackOff], now_ms: int, rows: int) -> Grid:
-    grid = _grid("Left alone after failures", "table", "partition", "blocks", "again in", "reason")
+    grid = _grid("table", "partition", "blocks", "again in", "reason")
     for each in sorted(back_offs, key=lambda each: each.until_ms)[:rows]:
         left = _duration(max(0, each.until_ms - now_ms))
         grid.add_row(
@@ -258,10 +260,8 @@ def _problems(now: Overview) -> Iterable[Text]:
 _LEFT = frozenset({"node", "table", "partition", "part", "kind", "state", "progress", "reason", "blocks", ""})
 
 
-def _grid(title: str, *names: str) -> Grid:
-    grid = Grid(
-        box=box.SIMPLE_HEAD, title=Text(title, style="bold"), title_justify="left", header_style="dim", pad_edge=True
-    )
+def _grid(*names: str) -> Grid:
+    grid = Grid(box=box.SIMPLE_HEAD, header_style="dim", show_edge=False)
     for name in names:
         grid.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True, overflow="ellipsis")
     return grid

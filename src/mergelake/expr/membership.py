@@ -51,6 +51,10 @@ def convert_member(value: Any, source: t.DataType, target: t.DataType) -> Any:
     plain, kind = t.inner_type(source), t.inner_type(target)
     if value is None or plain == kind:
         return value
+    if isinstance(plain, t.Array) and isinstance(kind, t.Array):
+        elements = [convert_member(each, plain.inner, kind.inner) for each in value]
+        lost = any(after is None and before is not None for before, after in zip(value, elements, strict=True))
+        return None if lost or (None in elements and not t.is_nullable(kind.inner)) else elements
     if isinstance(kind, _TEXT):
         return _as_text(value, plain, kind)
     if isinstance(kind, t.Enum):
@@ -128,8 +132,16 @@ def _converted(right: BoundNode, kind: t.DataType) -> list[Any]:
         if isinstance(inner, t.Array) and t.inner_type(inner.inner) == kind:
             return _distinct([value for value in right.value if value is not None], kind)
     pairs = _members(right, wide=False)
+    if isinstance(right, BoundLiteral) and 0 < _depth(right.type) <= _depth(kind):  # `x IN ([1])` of an array
+        pairs = [(right.value, t.inner_type(right.type))]
     converted = [convert_member(value, source, kind) for value, source in pairs]
     return _distinct([value for value in converted if value is not None], kind)
+
+
+def _depth(kind: t.DataType) -> int:
+    """How many arrays are in each other."""
+    inner = t.inner_type(kind)
+    return 1 + _depth(inner.inner) if isinstance(inner, t.Array) else 0
 
 
 def _distinct(values: list[Any], kind: t.DataType) -> list[Any]:

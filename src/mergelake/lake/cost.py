@@ -1,26 +1,30 @@
 """What a table costs, from its log: bytes stored, and the requests and bytes of what was written. Reads are in no log.
 
-The number of PUTs follows from the sizes of the objects (`put_requests`), so it is that of attempts that succeeded:
+The number of PUTs follows from the objects and their sizes (`put_requests`), so it is that of attempts that succeeded:
 retries, uploads that were given up, checkpoints and lost races for an entry are not in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mergelake.core.manifest import PartManifest
+from mergelake.log.batches import BATCH_MAX
 from mergelake.log.commit import Log
 from mergelake.log.operations import AddParts, Entry, LogOp, Publish
+from mergelake.log.sequencer import BUCKET
 from mergelake.log.state import State
 from mergelake.log.volatile import leaves
-from mergelake.parts.objects import shared_size
+from mergelake.parts.objects import OWN_OBJECT, SMALL_PUT, shared_size
+from mergelake.parts.spool import STREAM_CHUNK
 from mergelake.store.cached import beneath
 from mergelake.store.prices import Prices
 from mergelake.store.protocol import Counters, Store
 
 CHUNK_BYTES = 8 << 20
 """The default of the option `chunk_size`."""
+_PACKED = (f"/{OWN_OBJECT}", ".packed")
 LOG = "log entry"
 """The kind of work under which the PUTs of log entries are told."""
 _WINDOW = 64
@@ -98,13 +102,19 @@ def chunk_bytes(store: Store) -> int:
     return int(dict(beneath(store).spec.options).get("chunk_size", CHUNK_BYTES))
 
 
-def put_requests(size: int, chunk: int = CHUNK_BYTES) -> int:
-    """Requests that write an object: one, or those of a multipart upload.
+def put_requests(op: LogOp, objects: Mapping[str, int], chunk: int = CHUNK_BYTES) -> int:
+    """Requests that write the objects of a part: one each, or those of a multipart upload.
 
-    >>> [put_requests(size, 10) for size in (0, 10, 11, 30)]
-    [1, 1, 4, 5]
+    Packed parts, and what is copied from the disk of a node, are put whole up to `SMALL_PUT`, files while they are
+    written up to `STREAM_CHUNK`.
     """
-    return 1 if size <= chunk else -(-size // chunk) + 2
+    copied = isinstance(op, Publish) and bool(op.volatile)
+
+    def requests(key: str, size: int) -> int:
+        whole = SMALL_PUT if copied or key.endswith(_PACKED) else STREAM_CHUNK
+        return 1 if size <= max(whole, chunk) else -(-size // chunk) + 2
+
+    return sum(requests(key, size) for key, size in objects.items())
 
 
 def written_objects(op: LogOp) -> Iterator[tuple[PartManifest, dict[str, int]]]:
@@ -135,44 +145,50 @@ def _sizes(part: PartManifest, keys: list[str]) -> dict[str, int]:
     return {key: shared_size(key) or size for key, size in sizes.items()}
 
 
-def written_by(entries: Iterable[Entry], chunk: int = CHUNK_BYTES) -> dict[str, Written]:
-    """What the work behind some entries wrote, by kind."""
-    out: dict[str, Written] = {}
+def written_by(entries: Sequence[Entry], chunk: int = CHUNK_BYTES, batch: int = 1) -> dict[str, Written]:
+    """What the work behind some entries wrote, by kind; `batch` of them share a PUT."""
+    out = {LOG: Written(puts=-(-len(entries) // batch))} if entries else {}
 
     def add(kind: str, more: Written) -> None:
         out[kind] = out.get(kind, Written()) + more
 
     for entry in entries:
-        add(LOG, Written(puts=1))
         for op in entry.ops:
             kind = op.kind if isinstance(op, Publish) else "insert"
             for _, objects in written_objects(op):
-                puts = sum(put_requests(size, chunk) for size in objects.values())
-                add(kind, Written(1, puts, sum(objects.values())))
+                add(kind, Written(1, put_requests(op, objects, chunk), sum(objects.values())))
     return out
 
 
-def recent_entries(log: Log[State], since_ms: int) -> list[Entry]:
-    """The entries since a time, newest last, as far as they are kept. A GET each, and those of a window beyond."""
-    state, out = log.state, []
-    first, last = state.history + 1, state.version
+def recent_entries(log: Log[State], since_ms: int, since_version: int = 0) -> Iterator[Entry]:
+    """The entries since a time and a version, newest last, as far as they are kept.
+
+    A GET each, and for those of a window beyond the time. Without a time nothing is held in memory.
+    """
+    state = log.state
+    first, last = max(state.history + 1, since_version), state.version
+    if not since_ms:
+        yield from log.entries(first, last) if first <= last else ()
+        return
+    out: list[list[Entry]] = []
     while last >= first:
         window = list(log.entries(max(first, last - _WINDOW + 1), last))
         out.append([entry for entry in window if entry.timestamp_ms >= since_ms])
         if len(out[-1]) < len(window):
             break
         last -= len(window)
-    return [entry for window in reversed(out) for entry in window]
+    yield from (entry for window in reversed(out) for entry in window)
 
 
 def table_cost(name: str, log: Log[State], now_ms: int, days: float, chunk: int = CHUNK_BYTES) -> TableCost:
     """What a table costs: what it holds now, and what was written in the last `days`, or as long as the log is kept."""
     state, since_ms = log.state, now_ms - round(days * _MS_PER_DAY)
-    entries = recent_entries(log, since_ms)
+    entries = list(recent_entries(log, since_ms))
     if entries and entries[0].version == state.history + 1:  # nothing older is kept, or there
         since_ms = entries[0].timestamp_ms
     cost = state_cost(name, state)
-    return replace(cost, since_ms=since_ms, until_ms=now_ms, written=written_by(entries, chunk))
+    batch = 1 if state.sequencer == BUCKET else BATCH_MAX  # ZooKeeper's are copied to the bucket together
+    return replace(cost, since_ms=since_ms, until_ms=now_ms, written=written_by(entries, chunk, batch))
 
 
 def state_cost(name: str, state: State) -> TableCost:

@@ -13,7 +13,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.types import DataType
 from mergelake.format.partition_text import partition_text
-from mergelake.lake.cost import written_objects
+from mergelake.lake.cost import CHUNK_BYTES, put_requests, written_objects
 from mergelake.log.operations import AddParts, Entry, LogOp, MarkMutated, Publish
 from mergelake.log.state import RetiredPart, State
 
@@ -45,10 +45,12 @@ class _Names:
         return self.added.get((version, part_id)) or self._detached.get(part_id)
 
 
-def part_events(state: State, entries: Iterable[Entry], key_types: Sequence[DataType] = ()) -> Iterator[dict[str, Any]]:
+def part_events(
+    state: State, entries: Iterable[Entry], key_types: Sequence[DataType] = (), chunk: int = CHUNK_BYTES
+) -> Iterator[dict[str, Any]]:
     """One row for each part that an entry added, merged, rewrote or removed, in the order of the log.
 
-    `object_sizes` are the bytes of the objects written for a part; one that parts share is told with the first.
+    `put_requests` write the objects of a part, in pieces of `chunk` bytes; one that parts share is told with the first.
     `entries` follow the oldest version that is kept; `state` is the newest one. Columns that are not known are
     missing: the type and the bytes of a removed part beyond its size, and how long anything took.
     """
@@ -56,7 +58,7 @@ def part_events(state: State, entries: Iterable[Entry], key_types: Sequence[Data
     partitions = {part.info.partition_id: part.manifest.partition for part in state.parts()}
     for entry in entries:
         gone = names.retired.get(entry.version, {})
-        rows = [row for op in entry.ops for row in _made(op, entry.version, names, gone, partitions)]
+        rows = [row for op in entry.ops for row in _made(op, entry.version, names, gone, partitions, chunk)]
         rows += [
             {"event_type": REMOVED, "info": part.info, "rows": part.rows, "size_in_bytes": part.bytes_on_disk}
             for part in gone.values()
@@ -79,7 +81,7 @@ def part_events(state: State, entries: Iterable[Entry], key_types: Sequence[Data
 
 
 def _made(
-    op: LogOp, version: int, names: _Names, gone: dict[str, RetiredPart], partitions: dict[str, str]
+    op: LogOp, version: int, names: _Names, gone: dict[str, RetiredPart], partitions: dict[str, str], chunk: int
 ) -> Iterator[dict[str, Any]]:
     """The events of the parts that an operation brought. Partitions that it tells of are added to `partitions`."""
     if isinstance(op, AddParts):
@@ -91,7 +93,7 @@ def _made(
                     "event_type": NEW,
                     "info": info,
                     "kind": "attach" if op.detached else "insert",
-                    **_of(manifest, objects),
+                    **_of(manifest, put_requests(op, objects, chunk)),
                 }
     elif isinstance(op, Publish):
         info = names.of(version, op.part.id)
@@ -105,7 +107,7 @@ def _made(
                 "merged_from": [str(part.info) for part in sources],
                 "read_rows": sum(part.rows for part in sources),
                 "mutation_ids": [f"mutation_{number}.txt" for number in op.mutations],
-                **_of(op.part, next(written_objects(op))[1]),
+                **_of(op.part, put_requests(op, next(written_objects(op))[1], chunk)),
             }
     elif isinstance(op, MarkMutated):
         for part_id in op.ids:
@@ -121,9 +123,9 @@ def _made(
                 }
 
 
-def _of(manifest: PartManifest, objects: dict[str, int]) -> dict[str, Any]:
+def _of(manifest: PartManifest, puts: int) -> dict[str, Any]:
     return {
-        "object_sizes": list(objects.values()),
+        "put_requests": puts,
         "part_id": manifest.id,
         "part_type": manifest.part_type,
         "part_storage_type": "Packed" if manifest.storage == "packed" else "Full",

@@ -25,7 +25,7 @@ from mergelake.core.clock import Clock
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartManifest
 from mergelake.core.settings import TableSettings
-from mergelake.core.types import DataType
+from mergelake.core.types import DataType, Tuple
 from mergelake.format.granules import aligned_granules, granule_size
 from mergelake.merge.combine import aligned, combine_column, removed_rows, without_removed
 from mergelake.merge.concatenate import Concatenation, concatenate, plan_concatenation
@@ -36,6 +36,7 @@ from mergelake.merge.plan import MergeTask, check_engine
 from mergelake.merge.result import Meter, Progress, result_minmax, result_partition
 from mergelake.merge.source import SourceReader
 from mergelake.merge.spans import restrict_to_slice
+from mergelake.order.combining import together as joined_columns
 from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.merging import MergeStep, merge_runs
 from mergelake.order.mode import Mask, Mode
@@ -148,6 +149,8 @@ class _Merge:
         self._settings = TableSettings(task.schema.settings)
         self._keys: TableKeys = table_keys(task.schema)
         self._mode: Mode | None = working_mode(task.schema, states) if task.kind != "mutation" else None
+        combination = self._mode.combination if self._mode is not None else None
+        self._maps = combination.maps if combination is not None else {}
         self._combined: RowOrder | None = None
         """The order with the rows that are removed; None if none is."""
         self._removed: Mask | None = None
@@ -344,6 +347,9 @@ class _Merge:
         begun = [self._batches(source, names, rows) for source in self._sources]
         read = [list(batches) for batches in begun]
         for at, name in enumerate(names):
+            if name in self._maps:
+                self._write_column(writer, name, self._gather(order, name, [name]), alone[name])
+                continue
             sources = [iter([batch.column(at) for batch in batches]) for batches in read]
             arrays = self._ordered(name, sources, order)
             self._write_column(writer, name, arrays, alone[name])
@@ -374,9 +380,22 @@ class _Merge:
         """One column in order, in spans that are the same for all columns gathered `together`."""
         span = self._batch_rows(together, self._threads)
         rows = self._batch_rows(together, self._threads * len(self._sources))
+        if name in self._maps:
+            return self._gather_map(order, name, rows, span)
         begun = [self._batches(source, [name], rows) for source in self._sources]
         sources = [(batch.column(0) for batch in batches) for batches in begun]
         return self._ordered(name, sources, order, span)
+
+    def _gather_map(self, order: RowOrder, name: str, rows: int, span: int) -> Iterator[pa.Array]:
+        """One column of those that are combined together, of which all are read."""
+        columns, mode = self._maps[name], self._mode
+        assert mode is not None, name
+        assert mode.combination is not None, name
+        kind = Tuple(tuple(self._task.schema.column(each).type for each in columns), columns)
+        begun = [self._batches(source, columns, rows) for source in self._sources]
+        sources = [(joined_columns(batch, columns) for batch in batches) for batches in begun]
+        whole = combine_column(kind, sources, order, mode.combination.rules[name], span)
+        return (array.field(columns.index(name)) for array in whole)
 
     def _ordered(
         self, name: str, sources: Sequence[Iterator[pa.Array]], order: RowOrder, span: int = _BATCH_ROWS_MAX

@@ -12,7 +12,7 @@ sources are read.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,14 +20,15 @@ import pyarrow as pa
 
 from mergelake.core.cancel import check
 from mergelake.core.clock import Clock
-from mergelake.core.errors import CorruptDataError, NotFoundError
+from mergelake.core.errors import CorruptDataError, NotFoundError, UnsupportedError
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import Partition
 from mergelake.merge.plan import MergeTask
 from mergelake.order.keys import table_keys
-from mergelake.order.modes import collapse_block, mode_of
+from mergelake.order.modes import collapse_block, working_mode
 from mergelake.parts.default_codec import CODEC_FILE, default_codec
 from mergelake.parts.joined import JoinedReader, WholePart, fetch_whole_parts, is_joinable
 from mergelake.parts.objects import PartObjects
@@ -46,13 +47,15 @@ BYTES_MAX = 32 << 20
 
 def is_simple(task: MergeTask) -> bool:
     """Whether a merge may be executed together with others: small sources with all columns and with nothing to apply,
-    of MergeTree or ReplacingMergeTree without is_deleted.
+    of an engine that judges a key by its rows alone.
+
+    Not so are the Collapsing engines and ReplacingMergeTree with is_deleted, nor aggregate states that need ClickHouse.
     """
-    schema, settings, mode = task.schema, TableSettings(task.schema.settings), mode_of(task.schema)
+    schema, settings = task.schema, TableSettings(task.schema.settings)
     columns = tuple(column.id for column in schema.stored)
     size = task.plain_bytes
     return (
-        (mode is None or not (mode.combination or mode.splits or mode.tombstone))
+        _by_rows_alone(schema)
         and not task.local
         and task.deduplicate is None
         and task.rows <= min(settings.integer("index_granularity"), ROWS_MAX)
@@ -69,6 +72,14 @@ def is_simple(task: MergeTask) -> bool:
             for source in task.sources
         )
     )
+
+
+def _by_rows_alone(schema: TableSchema) -> bool:
+    try:
+        mode = working_mode(schema, None)
+    except UnsupportedError:
+        return False
+    return mode is None or not (mode.splits or mode.tombstone or mode.sign)
 
 
 def groups(tasks: Sequence[MergeTask]) -> Iterator[list[MergeTask]]:
@@ -121,32 +132,33 @@ def execute_together(
         except CorruptDataError:
             continue
         rows = pa.Table.from_batches(batches)
-        for at, manifest in zip(members, _written(store, [tasks[at] for at in members], rows, ids, clock), strict=True):
+        for at, manifest in _written(store, {at: tasks[at] for at in members}, rows, ids, clock):
             done[at] = manifest
     return done
 
 
 def _written(
-    store: Store, tasks: Sequence[MergeTask], rows: pa.Table, ids: IdSource, clock: Clock
-) -> list[PartManifest | None]:
-    """The parts of the tasks, whose rows follow each other; None for a part without rows."""
-    schema = tasks[0].schema
-    mode = mode_of(schema)
-    keys, target = table_keys(schema), insert_target(store, tasks[0].directory, schema, ids, clock)
-    counts = [task.rows for task in tasks]
+    store: Store, tasks: Mapping[int, MergeTask], rows: pa.Table, ids: IdSource, clock: Clock
+) -> list[tuple[int, PartManifest]]:
+    """The parts of the tasks, whose rows follow each other; none for one all of whose rows are removed."""
+    first = next(iter(tasks.values()))
+    schema = first.schema
+    keys, target = table_keys(schema), insert_target(store, first.directory, schema, ids, clock)
+    mode = working_mode(schema, None)
+    counts = [task.rows for task in tasks.values()]
     ordered = in_order(rows, keys, np.repeat(np.arange(len(tasks), dtype=np.int64), counts))
     ends = np.cumsum(counts).tolist()
-    pieces = []
-    for task, count, end in zip(tasks, counts, ends, strict=True):
-        first = task.sources[0].manifest
-        partition = Partition(first.partition_id, bytes.fromhex(first.partition))
+    pieces: dict[int, Piece] = {}
+    for (at, task), count, end in zip(tasks.items(), counts, ends, strict=True):
+        source = task.sources[0].manifest
+        partition = Partition(source.partition_id, bytes.fromhex(source.partition))
         block = pa.table(collapse_block(ordered.slice(end - count, count), schema, keys, mode))
-        pieces.append(Piece(block, partition, task.result.level, base_version=task.base_version))
+        if block.num_rows:
+            pieces[at] = Piece(block, partition, task.result.level, base_version=task.base_version)
     objects = PartObjects(store, target.directory, ids, share_max=0, object_max=0)
     try:
-        filled = [piece for piece in pieces if piece.block.num_rows]
-        written = iter(objects.finish(list(write_pieces(replace(target, objects=objects), keys, filled))))
-        return [next(written) if piece.block.num_rows else None for piece in pieces]
+        made = list(write_pieces(replace(target, objects=objects), keys, list(pieces.values())))
+        return list(zip(pieces, objects.finish(made), strict=True))
     except BaseException:
         objects.abort()
         raise

@@ -71,6 +71,7 @@ from mergelake.node.progress import Running, running_of, work_key
 from mergelake.node.report import BackOff, VolatileWork, Work, volatile_work
 from mergelake.node.status import NodeStatus, event_of
 from mergelake.node.throttle import Throttle
+from mergelake.store.meter import current_tally, metered
 from mergelake.table.handle import TableHandle
 from mergelake.table.insert import COMMIT_REFUSED, discard_refused
 from mergelake.table.mutations import finished_by
@@ -252,7 +253,8 @@ class TableWorker:
     def finish(self, action: Action) -> None:
         """Execute a started action. A failure is counted, logged and followed by a pause, never raised."""
         try:
-            self._do(action)
+            with metered(self.handle.store):
+                self._do(action)
             if not isinstance(action, (Discard, Renew)):
                 self._failures.over()
         except ConflictError:
@@ -401,7 +403,7 @@ class TableWorker:
         """Log an action that is done."""
         seconds = (self.handle.clock.now_ms() - running.started_ms) / 1000
         facts = {"table": self.name, "partition": running.partition_id, "kind": running.kind, "parts": running.parts}
-        facts |= {"rows": made.rows, "bytes": made.bytes_on_disk, "seconds": seconds}
+        facts |= {"rows": made.rows, "bytes": made.bytes_on_disk, "seconds": seconds, **_asked()}
         _logger.info(text, *arguments, extra=event_of(event, **facts))
 
     # -- mutations -----------------------------------------------------------------------------
@@ -568,7 +570,7 @@ class TableWorker:
             "published volatile part %s with %d rows",
             volatile_id,
             manifest.rows,
-            extra=event_of("publish", **facts, bytes=manifest.bytes_on_disk),
+            extra=event_of("publish", **facts, bytes=manifest.bytes_on_disk, **_asked()),
         )
 
     def _end_attempt(self, volatile_id: str) -> None:
@@ -667,3 +669,12 @@ class TableWorker:
             parts = state.partitions.get(action.sources[0].info.partition_id, ())
             return positions(parts, tuple(part.manifest.id for part in action.sources)) is None
         return isinstance(action, (Build, Upload)) and state.live(action.id) is None
+
+
+def _asked() -> dict[str, int]:
+    """What the action of this thread asked of the store so far, for its log record."""
+    tally = current_tally()
+    if tally is None:
+        return {}
+    used = tally.counters
+    return {"put": used.put, "get": used.get, "bytes_put": used.bytes_put, "bytes_get": used.bytes_get}

@@ -8,6 +8,7 @@
 `groupBitAnd`, `groupBitOr`, `groupBitXor`      the bits of all numbers
 `groupArrayArray`                               all elements, in order
 `groupUniqArrayArray`                           all different elements, in the order of their first appearance
+`sumMap`, `minMap`, `maxMap`                    key by key, the sum, the least or greatest value (`maps`)
 ==============================================  ================================================================
 
 NULLs are skipped, and the result is NULL where all values are.
@@ -31,6 +32,7 @@ from mergelake.core.schema import Column
 from mergelake.format import ragged
 from mergelake.format.array_order import array_key_bytes, order_cells
 from mergelake.order.combining import first_value, last_row, last_value
+from mergelake.order.maps import KEYS, MapRule
 from mergelake.order.mode import Mask, Rule
 from mergelake.order.normalized_keys import fixed_bytes, normalized_keys, numpy_values
 from mergelake.order.sums import total
@@ -75,7 +77,7 @@ def changes_single_rows(kind: t.DataType) -> bool:
     if not isinstance(kind, t.SimpleAggregateFunction):
         return False
     sums = kind.function.lower().startswith("sum") and isinstance(t.inner_type(kind), t.Float)
-    return sums or kind.function == "groupUniqArrayArray"
+    return sums or kind.function == "groupUniqArrayArray" or "Map" in kind.function
 
 
 def _incompatible(name: str, column: Column) -> MergelakeError:
@@ -300,6 +302,37 @@ def _lists(kind: pa.DataType, elements: pa.Array, offsets: NDArray[np.int64]) ->
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), elements, type=kind)
 
 
+# --- maps
+
+
+def _make_map(name: str, plain: t.DataType, column: Column) -> Rule:
+    summed = name == "sumMap"
+    make = _make_sum if summed else _make_extreme
+    match plain:
+        case t.Map(key, value):
+            if isinstance(key, t.Nullable):
+                raise _incompatible(name, column)
+            if not isinstance(key, KEYS) or isinstance(key, t.Date32):
+                raise _illegal(name, plain, column)
+            rule = make(name[:3], value.inner if isinstance(value, t.Nullable) else value, column)
+            return MapRule(key, (rule,), drops_zeros=False)
+        case t.Tuple(elements) if len(elements) > 1 and all(isinstance(each, t.Array) for each in elements):
+            key, *values = (each.inner for each in elements if isinstance(each, t.Array))
+            if any(isinstance(each, t.Nullable) for each in values):
+                raise _incompatible(name, column)
+            if not isinstance(key, KEYS):
+                raise _unsupported(name, plain, column, "Use keys that are integers, dates or texts")
+            small = [each for each in values if isinstance(each, t.Decimal) and each.precision not in (38, 76)]
+            if summed and small:
+                raise _unsupported(name, plain, column, "Use Decimal(38, s) or Decimal(76, s)")
+            if not summed and any(isinstance(each, t.Float | t.BFloat16) for each in values):
+                raise _unsupported(name, plain, column, "Use Map(K, V)")
+            rules = tuple(make(name[:3], value, column) for value in values)
+            return MapRule(key, (total,) * len(rules) if summed else rules, drops_zeros=summed)
+        case _:
+            raise _illegal(name, plain, column)
+
+
 _FUNCTIONS: Mapping[str, Callable[[str, t.DataType, Column], Rule]] = {
     "sum": _make_sum,
     "sumWithOverflow": _make_sum,
@@ -314,4 +347,7 @@ _FUNCTIONS: Mapping[str, Callable[[str, t.DataType, Column], Rule]] = {
     "groupBitXor": _make_bits,
     "groupArrayArray": _make_array,
     "groupUniqArrayArray": _make_array,
+    "sumMap": _make_map,
+    "minMap": _make_map,
+    "maxMap": _make_map,
 }

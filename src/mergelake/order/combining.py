@@ -7,6 +7,8 @@ the value of the first row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,7 +56,7 @@ class GroupStream:
 def combine_block(block: Block, repeats: Mask, combination: Combination) -> pa.Table:
     """The rows of a sorted block as one row for each key; `repeats[i]`: row i has the key of the row before it.
 
-    The block has all columns of `combination.nothing`.
+    The block has all columns of `combination.nothing`, and all or none of each of `combination.maps`.
     """
     begins = np.flatnonzero(~repeats)
     table = block if isinstance(block, pa.Table) else pa.Table.from_batches([block])
@@ -62,12 +64,31 @@ def combine_block(block: Block, repeats: Mask, combination: Combination) -> pa.T
         return table
     if len(begins) < block.num_rows or combination.single_rows:
         rules, names = combination.rules, block.schema.names
-        table = pa.table({name: rules.get(name, first_value)(whole_column(block, name), begins) for name in names})
+        maps = {
+            each: rules[each[0]](together(block, each), begins)
+            for each in dict.fromkeys(combination.maps.values())
+            if each[0] in names
+        }
+
+        def combined(name: str) -> pa.Array:
+            columns = combination.maps.get(name)
+            if columns is not None:
+                return maps[columns].field(columns.index(name))
+            return rules.get(name, first_value)(whole_column(block, name), begins)
+
+        table = pa.table({name: combined(name) for name in names})
     gone = None
     for name, judge in combination.nothing.items():
         found = judge(whole_column(table, name))
         gone = found if gone is None else gone & found
     return table if gone is None or not gone.any() else table.filter(pa.array(~gone))
+
+
+def together(block: Block, names: Sequence[str]) -> pa.Array:
+    """Columns of a block as one array of structs."""
+    arrays = [whole_column(block, name) for name in names]
+    fields = [pa.field(name, array.type, nullable=False) for name, array in zip(names, arrays, strict=True)]
+    return pa.StructArray.from_arrays(arrays, fields=fields)
 
 
 def concatenated(first: pa.Array, second: pa.Array) -> pa.Array:

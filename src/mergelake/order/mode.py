@@ -48,6 +48,8 @@ class Combination:
     """Column -> its rule."""
     nothing: Mapping[str, Judge] = field(default_factory=dict)
     """Column -> which of its combined values are nothing: a row of which all are is removed. Empty: none is."""
+    maps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Column -> all columns with which it is combined, it among them: their rule takes and gives structs of them."""
     single_rows: bool = False
     """Whether a rule may give another value than that of a single row."""
     by_columns: bool = False

@@ -5,6 +5,8 @@
   never -0.0, NULLs are skipped.
 - SimpleAggregateFunction columns are combined by their functions (`aggregates`), aggregate states are merged
   (`states`), if listed or there is no list.
+- The columns of a Nested whose name ends in `Map`, whatever is listed, are summed key by key (`maps`): the first one is
+  the keys, the others are numbers. Keys whose sums are all 0 go.
 - A row is removed, also a single one, if each of its sums is the default of its type: 0, or NULL of a Nullable. None is
   where columns are combined by functions.
 
@@ -16,21 +18,27 @@ Source: ClickHouse, `src/Processors/Merges/Algorithms/SummingSortedAlgorithm.cpp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mergelake.core import types as t
 from mergelake.core.engines import SUMMING
-from mergelake.core.errors import error
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.order.aggregates import changes_single_rows, float_sum, simple_aggregate
 from mergelake.order.coalescing import is_nullable, key_sources, listed_columns
 from mergelake.order.combining import FirstStream
+from mergelake.order.maps import KEYS, MapRule, wide_sum
 from mergelake.order.mode import Combination, Judge, Mask, Mode, Rule
-from mergelake.order.normalized_keys import fixed_bytes, numpy_values
 from mergelake.order.states import state_rule
-from mergelake.order.sums import total
+from mergelake.order.sums import is_zero, total
+
+_SUMMED = (t.Int, t.Float, t.BFloat16, t.Decimal, t.Bool)
+_MORE_KEYS = ("ID", "Key", "Type")
+"""Ends of names of further columns of keys in a Nested."""
 
 
 def summing_mode(schema: TableSchema) -> Mode:
@@ -40,9 +48,13 @@ def summing_mode(schema: TableSchema) -> Mode:
     rules: dict[str, Rule] = {}
     nothing: dict[str, Judge] = {}
     aggregated = single = False
+    maps: dict[str, tuple[str, ...]] = {}
+    for names, rule in _nested_maps(schema, fixed).items():
+        maps |= dict.fromkeys(names, names)
+        rules |= dict.fromkeys(names, rule)
+        aggregated = single = True
     for column in schema.stored:
-        _refuse_map(column)
-        if column.name in fixed or not (listed is None or column.name in listed):
+        if column.name in maps or column.name in fixed or not (listed is None or column.name in listed):
             continue
         if isinstance(column.type, t.AggregateFunction):
             rules[column.name] = state_rule(column)
@@ -56,24 +68,13 @@ def summing_mode(schema: TableSchema) -> Mode:
             rules[column.name] = float_sum if floats else total
             single = single or floats
             nothing[column.name] = is_null if is_nullable(column.type) else is_zero
-    combination = Combination(rules, {} if aggregated else nothing, single_rows=single, by_columns=bool(nothing))
+    combination = Combination(rules, {} if aggregated else nothing, maps, single, bool(nothing or maps))
     return Mode(SUMMING, lambda final: FirstStream(), combination=combination)
 
 
 def is_null(values: pa.Array) -> Mask:
     """Which sums are NULL."""
     return np.asarray(pc.is_null(values))
-
-
-def is_zero(values: pa.Array) -> Mask:
-    """Which sums are 0."""
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pa.types.is_fixed_size_binary(values.type):
-        zero: Mask = np.equal(fixed_bytes(values, values.type.byte_width).max(axis=1, initial=0), 0)
-    else:
-        zero = np.equal(numpy_values(values), 0)
-    return zero
 
 
 def _is_number(column: Column) -> bool:
@@ -88,9 +89,47 @@ def _is_number(column: Column) -> bool:
     return isinstance(kind, t.Int | t.Float | t.Decimal | t.Bool)
 
 
-def _refuse_map(column: Column) -> None:
-    """NOT_IMPLEMENTED for an array of a Nested whose name ends in Map: ClickHouse sums such arrays key by key."""
-    nested, dot, _ = column.name.rpartition(".")
-    if dot and nested.endswith("Map") and isinstance(column.type, t.Array):
-        message = f"Column {column.name}: a Nested whose name ends in Map, in a {SUMMING}, is not supported"
-        raise error("NOT_IMPLEMENTED", message, "Give it another name, and keep a row for each of its keys")
+def _nested_maps(schema: TableSchema, fixed: frozenset[str]) -> dict[tuple[str, ...], MapRule]:
+    """The columns of each Nested whose name ends in Map and that is summed, and how.
+
+    NOT_IMPLEMENTED for several columns of keys, and types that are not supported.
+    """
+    found: dict[str, list[Column]] = {}
+    for column in schema.stored:
+        nested, dot, _ = column.name.partition(".")
+        if dot and nested.endswith("Map") and isinstance(column.type, t.Array):
+            found.setdefault(nested, []).append(column)
+    out: dict[tuple[str, ...], MapRule] = {}
+    for columns in found.values():
+        names = tuple(column.name for column in columns)
+        rule = _map_rule(columns) if len(columns) > 1 and not fixed & set(names) else None
+        if rule is not None:
+            out[names] = rule
+    return out
+
+
+def _map_rule(columns: Sequence[Column]) -> MapRule | None:
+    first, *others = [column.type.inner for column in columns if isinstance(column.type, t.Array)]
+    more = [column for column in columns[1:] if column.name.endswith(_MORE_KEYS)]
+    summed = [t.inner_type(kind) for column, kind in zip(columns[1:], others, strict=True) if column not in more]
+    if not isinstance(_plain(first), KEYS) or not all(isinstance(kind, _SUMMED) for kind in summed):
+        return None
+    if more:
+        raise _unsupported(more[0], "a Nested whose name ends in Map, with several columns of keys", "Rename it")
+    for column, kind in zip(columns, (first, *others), strict=True):
+        if isinstance(kind, t.Nullable | t.LowCardinality | t.BFloat16):
+            raise _unsupported(
+                column, f"elements of type {kind} in a Nested whose name ends in Map", f"Use {_plain(kind)}"
+            )
+    return MapRule(first, (wide_sum,) * len(others), drops_zeros=True)
+
+
+def _plain(kind: t.DataType) -> t.DataType:
+    if isinstance(kind, t.LowCardinality):
+        kind = kind.inner
+    return kind
+
+
+def _unsupported(column: Column, what: str, hint: str) -> MergelakeError:
+    message = f"Column {column.name}: {what}, in a {SUMMING}, is not supported"
+    return error("NOT_IMPLEMENTED", message, hint)

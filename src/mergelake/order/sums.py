@@ -65,3 +65,14 @@ def _add_floats(numbers: NDArray[Any], begins: NDArray[np.int64]) -> NDArray[Any
         at += 1
         left = left[lengths[left] > at]
     return sums
+
+
+def is_zero(values: pa.Array) -> Mask:
+    """Which sums are 0."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_fixed_size_binary(values.type):
+        zero: Mask = np.equal(fixed_bytes(values, values.type.byte_width).max(axis=1, initial=0), 0)
+    else:
+        zero = np.equal(numpy_values(values), 0)
+    return zero

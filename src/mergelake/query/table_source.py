@@ -45,7 +45,7 @@ from mergelake.store.cached import CachedStore
 from mergelake.store.protocol import Store
 from mergelake.store.spec import StoreSpec
 from mergelake.table.handle import Snapshot
-from mergelake.table.volatile_choice import without_merged
+from mergelake.table.volatile_choice import MergedPart, beside_merged, without_merged
 from mergelake.table.volatile_reads import VolatileReads
 from mergelake.table.volatile_store import volatile_store
 from mergelake.views.select import SourceText, View, view_of
@@ -84,8 +84,8 @@ class TableSource:
     ) -> None:
         """`spec` opens the store in another process; without it Spark tasks cannot read the table.
 
-        `history` returns the snapshot AS OF a version or a time. `volatile` reads the volatile parts of the snapshot:
-        scans have them, ClickHouse itself attaches the stored parts.
+        `history` returns the snapshot AS OF a version or a time. `volatile` reads the volatile parts of the snapshot,
+        in scans: ClickHouse attaches the stored parts beside them, or all that are stored where it must read the table.
         """
         self.name = name
         self.snapshot = snapshot
@@ -94,7 +94,8 @@ class TableSource:
         self._store, self._directory, self._spec = store, directory, spec
         self._now_ms, self._caches, self._threads = now_ms, caches, threads
         self._history = history
-        self._part_sets: dict[ReadRequest, PartSet] = {}
+        self._beside = beside_merged(snapshot)
+        self._part_sets: dict[tuple[ReadRequest, bool], PartSet] = {}
         schema = snapshot.schema
         self.columns: Mapping[str, DataType] = {
             **{column.name: column.type for column in schema.stored},
@@ -188,9 +189,9 @@ class TableSource:
         """Reasons of `attached.SETS`, and columns, limits or FINAL that need a scan."""
         if engine.folder() is None:
             return "ClickHouse was started with a path by somebody else"
-        parts = self._part_set(wanted)
+        parts = self._part_set(wanted, must)
         reason = self._never_attached(wanted, parts)
-        if self.snapshot.merged and not must:
+        if self.snapshot.merged and not must and (_exact(wanted) or not parts.parts):
             reason = reason or f"{len(self.snapshot.merged)} of its parts are volatile, and read from their nodes"
         if wanted.final and not must and _is_far(self._store) and parts.rows < FINAL_ROWS_MIN:
             reason = reason or f"FINAL over fewer than {FINAL_ROWS_MIN} rows in a bucket takes fewer rounds by a scan"
@@ -248,21 +249,27 @@ class TableSource:
     @contextmanager
     def attached(self, wanted: ReadRequest, *, must: bool = False) -> Iterator[Layers]:
         """Context with the attached tables."""
-        parts = self._part_set(wanted)
+        parts = self._part_set(wanted, must)
+        merged = () if must else self.snapshot.merged
         with attached.SETS.using(parts, exact=must or _exact(wanted)) as reading:
-            rest = None if reading.rest is None else self._scan_of(reading.rest, wanted)
-            notes = tuple(volatile_lines(self._stored.volatile))
+            unattached = (*(reading.rest.parts if reading.rest is not None else ()), *merged)
+            rest = self._scan_of(unattached, merged, wanted) if unattached else None
+            notes = () if merged else tuple(volatile_lines(self._stored.volatile))
             yield Layers(reading.tables, rest, reading.served, self._view(parts), notes)
 
-    def _part_set(self, wanted: ReadRequest) -> PartSet:
-        """The parts to attach for a statement: all, or if these are many, those of the partitions that it reads."""
-        part_set = self._part_sets.get(wanted)
+    def _part_set(self, wanted: ReadRequest, must: bool = False) -> PartSet:
+        """The parts to attach for a statement: all, or if these are many, those of the partitions that it reads.
+
+        Without volatile ones, whose sources are among them only if ClickHouse `must` read the table.
+        """
+        part_set = self._part_sets.get((wanted, must))
         if part_set is None:
-            part_set = self._part_sets[wanted] = self._chosen(wanted)
+            chosen = self._chosen(wanted, self._stored if must else self._beside)
+            part_set = self._part_sets[wanted, must] = chosen
         return part_set
 
-    def _chosen(self, wanted: ReadRequest) -> PartSet:
-        snapshot, partitions = self._stored, self._stored.partitions
+    def _chosen(self, wanted: ReadRequest, snapshot: Snapshot) -> PartSet:
+        partitions = snapshot.partitions
         if partitions.totals.parts > PARTS_AT_ONCE:
             fit = partitions_that_fit(snapshot, self._request(wanted))
             if len(fit) < len(partitions):
@@ -275,12 +282,13 @@ class TableSource:
         caches = self._caches if self._caches is not None else PartCache()
         return PartSet(self._store, self._directory, self.snapshot.schema, tuple(parts), caches)
 
-    def _scan_of(self, parts: PartSet, wanted: ReadRequest) -> TableScan:
+    def _scan_of(self, parts: Iterable[ActivePart], merged: tuple[MergedPart, ...], wanted: ReadRequest) -> TableScan:
+        """A scan of some parts, with the `merged` ones among them."""
         by_partition: dict[str, list[ActivePart]] = {}
-        for part in parts.parts:
+        for part in sorted(parts, key=lambda part: part.info):
             by_partition.setdefault(part.info.partition_id, []).append(part)
         source = copy(self)
-        source.snapshot = replace(self._stored, partitions=Partitions.of(by_partition))
+        source.snapshot = replace(self.snapshot, partitions=Partitions.of(by_partition), merged=merged)
         return source.plan(wanted)
 
     def _filters_rows(self, plan: ScanPlan, wanted: ReadRequest) -> bool:

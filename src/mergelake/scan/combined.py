@@ -38,6 +38,7 @@ class Combiner:
         assert mode.combination is not None, schema.engine
         self._combination = mode.combination
         wanted += self._combination.nothing
+        wanted += [each for name in wanted for each in self._combination.maps.get(name, ())]
         self.names = tuple(dict.fromkeys(wanted))
         """The columns that `combine` needs."""
 

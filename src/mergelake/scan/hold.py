@@ -19,6 +19,7 @@ import numpy as np
 from mergelake.log.part_map import Partitions
 from mergelake.parts.ahead import SMALL_BYTES, open_parts, small_files_of
 from mergelake.parts.fetch import FileRange, fetch
+from mergelake.parts.layout import object_key
 from mergelake.parts.reader import ROW_EXISTS
 from mergelake.parts.window import merge_ranges
 from mergelake.scan.keys import scan_keys
@@ -107,21 +108,20 @@ def _within_limit(run: ReadRun) -> tuple[ScanItem, ...]:
 def _hold(run: ReadRun, item: ScanItem, names: Sequence[str]) -> None:
     """Fetch all that reading the item will need. Raises OwnerGone."""
     source = run.source(item)
-    reader = source.reader
+    reader, files = source.reader, source.reader.files
     key = scan_keys(run.plan.schema).primary.types
-    stored = source.stored_columns(names)
-    open_parts([reader], stored, key=key)
-    files = reader.files
     if item.manifest.bytes_on_disk <= SMALL_BYTES:
-        wanted = list(files)
-        ranges: list[FileRange] = []
+        whole = item.manifest.files.in_one_object()
+        if whole is not None:  # as `parts.joined` reads it
+            run.store.get_range(object_key(run.directory, whole[0]), whole[0].offset, whole[0].length)
+        ranges = [FileRange(name, 0, file.size) for name, file in files.items()]
     else:
-        read = [*stored, ROW_EXISTS] if reader.masked else stored
+        stored = source.stored_columns(names)
+        open_parts([reader], stored, key=key)
         reader.warm(stored)
-        wanted = small_files_of(reader, read)
-        ranges = source.needs(stored, item.ranges)
-    ranges = merge_ranges([*ranges, *(FileRange(name, 0, files[name].size) for name in wanted)])
-    fetch(run.store, run.directory, files, ranges)
+        needed = small_files_of(reader, [*stored, ROW_EXISTS] if reader.masked else stored)
+        ranges = [*source.needs(stored, item.ranges), *(FileRange(name, 0, files[name].size) for name in needed)]
+    fetch(run.store, run.directory, files, merge_ranges(ranges))
 
 
 def _sources(run: ReadRun, item: ScanItem, merged: MergedPart) -> tuple[ScanItem, ...]:

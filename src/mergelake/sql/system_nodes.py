@@ -203,7 +203,7 @@ def nodes(db: Database, wanted: Wanted) -> Rows:
 
 def freshness(db: Database, wanted: Wanted) -> Rows:
     """`system.freshness`: the version of each table that this connection knows, and the newest one, if it is wanted."""
-    for full in wanted.tables(db.warehouse.tables()):
+    for full in wanted.conditions.tables(db.warehouse.tables()):
         database, name = full.split(".", 1)
         known = db.known_table(database, name)
         state = known.handle.log.state if known else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from mergelake.lake.cost import chunk_bytes, put_requests
+from mergelake.lake.cost import chunk_bytes, recent_entries
 from mergelake.lake.part_events import part_events
 from mergelake.order.keys import table_keys
 from mergelake.sql.system_rows import Rows, Wanted, all_tables, row_of, uuid_of
@@ -59,17 +59,16 @@ def part_log(db: Database, wanted: Wanted) -> Rows:
         of_table = {"database": database, "table": name, "table_uuid": uuid_of(table.handle.directory)}
         types = [key.type for key in table_keys(table.schema).partition]
         # What the entry of the oldest version that is kept replaced is forgotten.
-        for event in part_events(state, log.entries(state.history + 1, state.version), types):
+        entries = recent_entries(log, wanted.conditions.since_ms, wanted.conditions.since_version)
+        for event in part_events(state, entries, types, chunk):
             now_ms, part_id = event.pop("event_time_ms"), event.pop("part_id", "")
-            puts = sum(put_requests(size, chunk) for size in event.pop("object_sizes", ()))
             here = {
                 **of_table,
                 **event,
                 "event_date": now_ms // _MS_PER_DAY,
                 "event_time": now_ms // 1000,
                 "event_time_microseconds": now_ms * 1000,
-                "put_requests": puts,
-                "cost": db.warehouse.prices.cost(Counters(put=puts)),
+                "cost": db.warehouse.prices.cost(Counters(put=event.get("put_requests", 0))),
             }
             if part_id:
                 here |= {"disk_name": "default", "path_on_disk": f"{table.location}/{part_id}/"}

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import STRING
-from mergelake.expr.compiled import Compiled, compile_expression
+from mergelake.sql.system_conditions import Conditions
 
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
@@ -19,7 +14,6 @@ if TYPE_CHECKING:
 
 Rows = Iterator[tuple[Any, ...]]
 """One tuple for each row, with all columns in order."""
-DATABASE = "database"
 NO_UUID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -29,34 +23,13 @@ class Wanted:
 
     columns: frozenset[str]
     """Columns that are read: others may be left empty."""
-    conditions: tuple[Compiled, ...] = ()
-    """Conditions over database and table alone: rows of tables for which one is false may be left out."""
-
-    def tables(self, names: Sequence[str]) -> list[str]:
-        """Those of some names, as `database.table`, that the conditions leave."""
-        kept = np.ones(len(names), bool)
-        databases, tables = (pa.array([name.split(".", 1)[at] for name in names], pa.large_binary()) for at in (0, 1))
-        block = pa.table({DATABASE: databases, "table": tables, "name": tables})
-        for condition in self.conditions:
-            kept &= condition.mask(block)
-        return [name for name, keep in zip(names, kept, strict=True) if keep]
-
-
-def condition_on_names(text: str, columns: Collection[str]) -> Compiled | None:
-    """A condition over the database and the table of each row of a system table; None if it is about anything else."""
-    if DATABASE not in columns:
-        return None
-    table = "table" if "table" in columns else "name"
-    try:
-        condition = compile_expression(text, {DATABASE: STRING, table: STRING})
-    except MergelakeError:
-        return None
-    return condition if condition.columns else None
+    conditions: Conditions
+    """Rows that they reject may be left out."""
 
 
 def all_tables(db: Database, wanted: Wanted) -> Iterator[tuple[str, str, Table]]:
     """Database, name and table of each table of the warehouse that is wanted, at its newest version."""
-    for full in wanted.tables(db.warehouse.tables()):
+    for full in wanted.conditions.tables(db.warehouse.tables()):
         database, name = full.split(".", 1)
         yield database, name, db.table(full)
 

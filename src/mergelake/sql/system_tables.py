@@ -21,8 +21,9 @@ from mergelake.order.keys import bind_key, table_keys
 from mergelake.query.source import IN_MEMORY, ArrowScan, ArrowSource, AsOf, Layers, ReadRequest, Source
 from mergelake.sql import system_counters, system_nodes, system_part_log, system_settings
 from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
+from mergelake.sql.system_conditions import conditions_of, is_understood
 from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
-from mergelake.sql.system_rows import NO_UUID, Rows, Wanted, all_tables, condition_on_names, row_of, uuid_of
+from mergelake.sql.system_rows import NO_UUID, Rows, Wanted, all_tables, row_of, uuid_of
 from mergelake.table.shared import SharedSpace, shared_space
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class SystemSource:
     columns: Mapping[str, t.DataType]
     rows: Callable[[Wanted], Rows]
     """The rows, with all columns in order."""
+    now_ms: int
+    """The time of the statement."""
 
     @property
     def computed(self) -> Mapping[str, tuple[t.DataType, str]]:
@@ -59,8 +62,8 @@ class SystemSource:
         return None
 
     def can_filter(self, predicate: str) -> bool:
-        """Whether it is about names of tables alone: others need not be opened. ClickHouse filters again."""
-        return condition_on_names(predicate, self.columns) is not None
+        """Whether it spares requests (`conditions_of`). ClickHouse filters again."""
+        return is_understood(predicate, self.columns)
 
     def scans_sooner(self, wanted: ReadRequest) -> bool:
         """Always: there are no parts to attach."""
@@ -75,8 +78,7 @@ class SystemSource:
         texts = [text for text in (wanted.where, wanted.prewhere) if text]
         if wanted.exact and texts:
             raise error("NOT_IMPLEMENTED", "Rows of a system table are filtered by ClickHouse")
-        conditions = (condition_on_names(text, self.columns) for text in texts)
-        needed = Wanted(frozenset(wanted.columns), tuple(each for each in conditions if each is not None))
+        needed = Wanted(frozenset(wanted.columns), conditions_of(texts, self.columns, self.now_ms))
         cells = list(zip(*self.rows(needed), strict=True)) or [() for _ in self.columns]
         arrays = {
             column: to_storage(pa.array(values, arrow_type(kind)), kind, column)
@@ -104,7 +106,7 @@ def system_table(db: Database, name: str) -> Source | None:
         return None
     columns, rows = definition
     types = {column: t.parse_type(kind) for column, kind in columns.items()}
-    return SystemSource(name, types, lambda wanted: rows(db, wanted))
+    return SystemSource(name, types, lambda wanted: rows(db, wanted), db.warehouse.clock.now_ms())
 
 
 def system_table_names() -> list[str]:

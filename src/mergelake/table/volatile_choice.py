@@ -181,6 +181,19 @@ def with_merged(snapshot: Snapshot, merged: Sequence[MergedPart], reads: Sequenc
     return replace(snapshot, partitions=partitions, merged=tuple(merged), volatile=tuple(reads))
 
 
+def beside_merged(snapshot: Snapshot) -> Snapshot:
+    """The stored parts of the snapshot alone, without the rows of its merged ones."""
+    if not snapshot.merged:
+        return snapshot
+    changed: dict[str, Sequence[ActivePart]] = {}
+    for partition_id in {part.info.partition_id for part in snapshot.merged}:
+        changed[partition_id] = [p for p in snapshot.partitions[partition_id] if not isinstance(p, MergedPart)]
+    partitions = snapshot.partitions.remembered(
+        "beside", lambda: snapshot.partitions.changed(changed, (), snapshot.merged)
+    )
+    return replace(snapshot, partitions=partitions, merged=())
+
+
 def without_merged(snapshot: Snapshot, ids: Collection[str], why: str) -> Snapshot:
     """The snapshot with the sources of some merged parts, given by `MergedPart.id`, in their place again."""
     gone = [part for part in snapshot.merged if part.id in ids]

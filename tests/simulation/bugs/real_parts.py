@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
-from mergelake.lake.table import Table
+from mergelake.lake import reading
 from mergelake.merge import source
 from mergelake.merge.source import SourceReader
 from mergelake.mutate import commit as results, execute
@@ -22,13 +22,13 @@ from tests.simulation.bugs.registry import both, bug
 
 @bug
 def a_reader_applies_mutations_that_came_after_its_version():
-    real = Table.snapshot
+    real = reading.snapshot_to_read
 
-    def careless(self, *arguments, **options):
-        found = real(self, *arguments, **options)
-        return dataclasses.replace(found, mutations=Snapshot.of(self.handle.log.state).mutations)
+    def careless(handle, *arguments, **options):
+        found = real(handle, *arguments, **options)
+        return dataclasses.replace(found, mutations=Snapshot.of(handle.log.state).mutations)
 
-    return mock.patch.object(Table, "snapshot", careless)
+    return mock.patch.object(reading, "snapshot_to_read", careless)
 
 
 @bug

@@ -7,9 +7,11 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.ids import SeededIds
 from mergelake.lake import Warehouse
-from mergelake.lake.cost import LOG, TableCost, table_cost
+from mergelake.lake.cost import LOG, TableCost, put_requests, table_cost
+from mergelake.log.operations import AddParts, Publish
 from mergelake.store.memory import MemoryStore
 from mergelake.store.prices import Prices
+from tests.helpers.manifests import manifest
 
 DAY_S = 86_400
 
@@ -65,15 +67,23 @@ def test_the_log_knows_every_put_and_the_bytes_of_all_objects():
     )
 
 
-def test_each_file_of_a_large_part_is_an_object_and_large_ones_are_uploaded_in_pieces():
+def test_each_file_of_a_large_part_is_an_object():
     lake = Lake()
     table = lake.table(settings={"min_bytes_for_full_part_storage": 0, "min_bytes_for_wide_part": 0})
     table.append(rows(0))
     cost = lake.cost(table)
     assert (cost.total.puts, cost.total.bytes) == (lake.counted(table).put, lake.stored(table))
-    log = table.handle.log
-    in_pieces = table_cost("t", log, lake.clock.now_ms(), 30, chunk=1000).written["insert"]
-    assert in_pieces.puts > cost.written["insert"].puts
+
+
+def test_large_objects_are_uploaded_in_pieces_and_packed_ones_later():
+    mib = 1 << 20
+    add, copied = AddParts(()), Publish(manifest("a" * 32), (), "volatile", "v")
+    for size, puts in ((0, 1), (8 * mib, 1), (9 * mib, 4), (16 * mib, 4), (17 * mib, 5)):
+        assert put_requests(add, {"a/k.bin": size}) == puts
+        packed = 1 if size <= 16 * mib else puts
+        assert put_requests(add, {"a/files.packed": size}) == put_requests(add, {"b/123.packed": size}) == packed
+        assert put_requests(copied, {"a/k.bin": size}) == packed
+    assert put_requests(add, {"a/k.bin": 12 * mib, "a/s.bin": 1}, chunk=5 * mib) == 6
 
 
 def test_files_that_a_mutation_left_alone_are_stored_once():

@@ -131,7 +131,10 @@ def test_other_names_of_functions(name: str, same: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        ("SimpleAggregateFunction(sumMap, Map(UInt8, UInt64))", "NOT_IMPLEMENTED"),
+        ("SimpleAggregateFunction(sumMap, Tuple(Array(Float64), Array(UInt64)))", "NOT_IMPLEMENTED"),
+        ("SimpleAggregateFunction(minMap, Tuple(Array(UInt8), Array(Float64)))", "NOT_IMPLEMENTED"),
+        ("SimpleAggregateFunction(sumMap, Map(UInt8, UInt8))", "BAD_ARGUMENTS"),
+        ("SimpleAggregateFunction(maxMap, Map(Date32, UInt8))", "ILLEGAL_TYPE_OF_ARGUMENT"),
         ("SimpleAggregateFunction(groupArrayArray(3), Array(UInt8))", "NOT_IMPLEMENTED"),
         ("SimpleAggregateFunction(max, Array(Nullable(UInt8)))", "NOT_IMPLEMENTED"),
         ("SimpleAggregateFunction(min, Tuple(Float64, UInt8))", "NOT_IMPLEMENTED"),

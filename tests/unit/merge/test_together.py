@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import ConflictError, CorruptDataError
+from mergelake.core.errors import ConflictError, CorruptDataError, MergelakeError
 from mergelake.core.manifest import encode_files
 from mergelake.core.schema import Column
 from mergelake.core.types import parse_type
@@ -17,11 +17,17 @@ from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import plan_merge
 from mergelake.merge.select import select_optimize
 from mergelake.merge.together import TASKS_MAX, execute_together, groups, is_simple
+from mergelake.order.modes import mode_of
 from mergelake.table.define import define
+from tests.helpers.far_store import FarStore
 from tests.helpers.merging import SmallTable, plain
 from tests.helpers.random_arrays import random_array
 from tests.helpers.random_types import random_type
 
+ENGINES = (
+    *("MergeTree", "ReplacingMergeTree", "ReplacingMergeTree(v)", "SummingMergeTree", "SummingMergeTree(v)"),
+    *("AggregatingMergeTree", "CoalescingMergeTree"),
+)
 KEYS = {"p": "UInt8", "k": "UInt16", "v": "Int32"}
 
 
@@ -62,16 +68,23 @@ def facts(manifest):
     return replace(manifest, id="", files=encode_files([]), created_ms=0, base_version=0), files
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(14))
 def test_the_parts_are_those_of_merges_alone_file_by_file(seed):
     rng = np.random.default_rng([7, seed])
     columns = [(f"c{at}", random_type(rng, 2)) for at in range(3)]
     settings = {"part_profile": ["classic", "modern"][seed % 2], "min_rows_for_wide_part": 0}
+    settings["allow_dimensions_outside_sorting_key"] = 1
     order = [["k"], ["k", "v"], ["v % 3", "k"], []][seed % 4]
-    engine = ["MergeTree", "ReplacingMergeTree", "ReplacingMergeTree(v)"][seed % 3] if order else "MergeTree"
+    engine = ENGINES[seed % len(ENGINES)] if order else "MergeTree"
     columns_of_all = {**KEYS, **dict(columns)}
+    if engine == "AggregatingMergeTree" and order in ([], ["k"]):
+        columns_of_all["v"] = f"SimpleAggregateFunction({['max', 'min', 'any', 'anyLast'][seed // 7 % 4]}, Int32)"
     options = {"order_by": order, "partition_by": "p", "engine": engine, "settings": settings}
-    table = SmallTable(define(columns_of_all, **options))
+    try:
+        mode_of(schema := define(columns_of_all, **options))
+    except MergelakeError:  # an engine that does not take these columns
+        schema = define(columns_of_all, **{**options, "engine": "MergeTree"})
+    table = SmallTable(schema)
     for _ in range(int(rng.integers(2, 5))):
         table.insert(keys_block(rng, int(rng.integers(1, 120)), columns))
     tasks = tasks_of(table)
@@ -89,7 +102,7 @@ def test_the_parts_are_those_of_merges_alone_file_by_file(seed):
 
 
 def test_nearly_all_merges_of_small_parts_are_simple():
-    for engine in ("MergeTree", "ReplacingMergeTree", "ReplacingMergeTree(v)"):
+    for engine in ENGINES:
         table = small_table(engine=engine)
         tasks = tasks_of(table)
         results = together(table, tasks)
@@ -99,7 +112,15 @@ def test_nearly_all_merges_of_small_parts_are_simple():
 
 
 def test_what_a_merge_has_to_add_or_to_apply_is_left_to_merges_alone():
-    assert not any(map(is_simple, tasks_of(small_table(engine="SummingMergeTree"))))
+    for engine in ("CollapsingMergeTree(v)", "ReplacingMergeTree(k, p)"):
+        table = SmallTable(define({**KEYS, "v": "Int8"}, order_by="k", partition_by="p", engine=engine))
+        for _ in range(2):
+            table.insert(
+                pa.table(
+                    {"p": pa.array([1], pa.uint8()), "k": pa.array([1], pa.uint16()), "v": pa.array([1], pa.int8())}
+                )
+            )
+        assert not any(map(is_simple, tasks_of(table)))
     assert not any(map(is_simple, tasks_of(small_table(settings={"index_granularity": 16}))))
     assert not any(map(is_simple, tasks_of(small_table(settings={"min_bytes_for_zstd": 100}))))
     assert not any(map(is_simple, tasks_of(small_table(settings={"min_bytes_for_full_part_storage": 0}))))
@@ -188,3 +209,23 @@ def test_optimize_with_a_damaged_part_merges_the_rest_and_says_so(tmp_path):
     with pytest.raises(CorruptDataError):
         table.optimize(final=True)
     assert handle.log.state.part_count == 11
+
+
+@pytest.mark.parametrize("share", [1 << 20, 0], ids=["shared objects", "an object each"])
+def test_merges_of_a_far_store_ask_for_each_part_once_all_in_one_round(share):
+    store = FarStore()
+    db = ml.Database(ml.Warehouse(store, threads=1))
+    create = "CREATE TABLE t (p UInt16, k UInt32, s String) ENGINE = MergeTree PARTITION BY p ORDER BY k"
+    db.sql(f"{create} SETTINGS max_bytes_to_share_object = {share}")
+    for number in range(2):
+        db.table("t").append({"p": list(range(30)), "k": [number] * 30, "s": [f"text {number}"] * 30})
+    table = ml.Warehouse(store, threads=1).table("t")
+    store.start()
+    store.gated = True
+    assert table.optimize(final=True) == 30
+    of_parts = [key for key, _, _ in store.asked if "/_log/" not in key and "_catalog" not in key]
+    assert len(of_parts) == len(set(of_parts)) == (2 if share else 60)
+    assert store.rounds <= 2  # news of the log, and all sources
+    store.gated = False
+    assert table.handle.log.state.part_count == 30
+    assert db.sql("SELECT count(), uniqExact(p, k, s) FROM t").rows() == [(60, 60)]

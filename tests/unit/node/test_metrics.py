@@ -278,6 +278,10 @@ def test_logs_are_one_json_object_a_line():
         "seconds",
     } <= (merges[0].keys())
     assert (merges[0]["table"], merges[0]["partition"], merges[0]["node"]) == ("default.a", "all", "n1")
+    assert merges[0]["get"] > 0
+    assert merges[0]["bytes_get"] > 0
+    assert {line["kind"]: line["put"] for line in merges} == {"volatile": 0}, "they write to the node's disk"
+    assert all(line["put"] > 0 for line in lines if line["event"] == "upload")
     assert lines[-1]["message"] == 'odd "text"\nin two lines'
 
 

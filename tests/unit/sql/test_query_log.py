@@ -14,6 +14,7 @@ from mergelake.sql.database import Database, connect
 from mergelake.sql.system_counters import disk_rows
 from mergelake.store import open_store
 from mergelake.store.memory import MemoryStore
+from tests.helpers.far_store import FarStore
 
 LOG = "SELECT toString(type), query_kind, query FROM system.query_log"
 
@@ -141,3 +142,16 @@ def test_disks_are_the_store_and_its_cache(tmp_path):
         "default", "s3://bucket/lake", None, "ObjectStorage", "S3",
     )  # fmt: skip
     assert (cache[0], cache[1], cache[-1]) == ("cache", str(tmp_path / "cache"), 1 << 21)
+
+
+def test_reads_of_a_far_store_beside_the_question_for_news_count_once():
+    """The statement reads the versions that it knows while it asks whether they are the newest."""
+    db = Database(Warehouse(FarStore(), threads=2))
+    db.sql("CREATE TABLE t (k UInt64, s String) ENGINE = MergeTree ORDER BY k SETTINGS min_bytes_for_wide_part = 0")
+    for first in (0, 50_000):
+        db.sql(f"INSERT INTO t SELECT number + {first}, toString(number) FROM numbers(50000)")
+    for _ in range(3):
+        before = db.warehouse.store.counters
+        stats = db.sql("SELECT sum(k), max(s) FROM t").stats
+        assert stats.requests == db.warehouse.store.counters - before
+    assert stats.requests.get >= 2

@@ -79,7 +79,7 @@ class Slot:
         """Lines of EXPLAIN: the scan beside attached tables, with `why` it is scanned, and several attached tables."""
         name, out = ".".join(filter(None, self.table[:2])), []
         if layers.rest is not None:
-            out.append(f"Scan of {name} ({why or 'parts that are newer than what is attached'})")
+            out.append(f"Scan of {name} ({why or 'parts that are not attached'})")
             out += [f"  {line}" for line in layers.rest.explain()]
         out += [f"{name}: {note}" for note in layers.notes]
         without = sum(len(gone) for _, gone in layers.tables)
