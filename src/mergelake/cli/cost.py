@@ -9,12 +9,11 @@ import typer
 
 from mergelake.cli.common import Form, Options, Url, open_database, output_as
 from mergelake.cli.output import Output, size
-from mergelake.core.errors import error
 
 if TYPE_CHECKING:
     from mergelake.lake.cost import TableCost
+    from mergelake.lake.warehouse import Warehouse
     from mergelake.store.prices import Prices
-    from mergelake.store.protocol import Store
 
 _KINDS = {
     "insert": "inserts",
@@ -44,21 +43,11 @@ def cost(
     options: Options = None,
 ) -> None:
     """Tell what tables cost: bytes stored, and what was written, from their logs."""
-    from mergelake.lake.cost import chunk_bytes, table_cost
-    from mergelake.store.cached import beneath
-
-    if not 0 < days < 1e5:
-        raise error("BAD_ARGUMENTS", f"There are no {days} days to look back", "Give a number above 0")
     output = output_as(form)
     given = [*(options or []), *([f"prices={prices}"] if prices is not None else [])]
     warehouse = open_database(url, given).warehouse
     names = [warehouse.table(table).name] if table is not None else warehouse.tables()
-    store, chunk = beneath(warehouse.store), chunk_bytes(warehouse.store)
-    found = []
-    for name in names:
-        handle = warehouse.table(name).handle
-        spent = table_cost(name, handle.log, warehouse.clock.now_ms(), days, chunk)
-        found.append((spent, _measured(store, handle.directory) if measure else None))
+    found = [(warehouse.cost(name, days=days), _measured(warehouse, name) if measure else None) for name in names]
     if form == "json":
         output.json([_as_json(spent, measured, warehouse.prices) for spent, measured in found])
     elif table is not None:
@@ -69,9 +58,9 @@ def cost(
         _notes(output, warehouse.prices, warehouse.url)
 
 
-def _measured(store: Store, directory: str) -> tuple[int, int]:
-    """Objects below a directory, and their bytes."""
-    sizes = [item.size for item in store.list(directory)]
+def _measured(warehouse: Warehouse, name: str) -> tuple[int, int]:
+    """Objects of a table, the log among them, and their bytes."""
+    sizes = [item.size for item in warehouse.store.list(warehouse.table(name).handle.directory)]
     return len(sizes), sum(sizes)
 
 

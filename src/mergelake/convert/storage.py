@@ -653,11 +653,17 @@ def _struct(array: pa.Array, kind: t.Tuple) -> pa.Array:
         )
     names = tuple_names(kind)
     by_name = set(field_names) == set(names)
-    columns = [
-        _convert(array.field(field_names.index(name) if by_name else i), element)
-        for i, (name, element) in enumerate(zip(names, kind.elements, strict=True))
-    ]
-    return pa.StructArray.from_arrays(columns, fields=list(storage_type(kind)))
+    fields = [array.field(field_names.index(name) if by_name else i) for i, name in enumerate(names)]
+    if not array.null_count:
+        columns = [_convert(field, element) for field, element in zip(fields, kind.elements, strict=True)]
+        return pa.StructArray.from_arrays(columns, fields=list(storage_type(kind)))
+    for field, element in zip(fields, kind.elements, strict=True):  # below a NULL, anything may lie
+        if not t.is_nullable(element) and field.null_count > 0:
+            missing = pc.and_(field.is_null(), array.is_valid())
+            if missing.true_count:
+                raise _null(missing.index(True).as_py(), element)
+    columns = [_convert(field, element, nullable=True) for field, element in zip(fields, kind.elements, strict=True)]
+    return pa.StructArray.from_arrays(columns, fields=list(storage_type(kind)), mask=array.is_null())
 
 
 __all__ = ["to_public", "to_public_table", "to_storage"]

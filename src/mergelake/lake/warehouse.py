@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 
     from mergelake.gc.collect import CollectReport
     from mergelake.gc.fsck import FsckReport
+    from mergelake.lake.cost import TableCost
     from mergelake.merge.plan import MergeTask
     from mergelake.node.disk import LocalDisk
     from mergelake.node.runner import Node
 
 DEFAULT_DATABASE = DEFAULT
+DAYS_MAX = 100_000
 CATALOG = "the catalog"
 """Name of the catalog's log in lists of tables."""
 _logger = logging.getLogger("mergelake.lake")
@@ -313,6 +315,7 @@ class Warehouse:
         # Most processes are no nodes: what a node needs is loaded here.
         from mergelake.gc.collect import collect_round
         from mergelake.merge.select import MergeSlots
+        from mergelake.merge.together import execute_together, is_simple
         from mergelake.node.disk import open_disk
         from mergelake.node.listening import Listening
         from mergelake.node.runner import ROLES, Node
@@ -344,6 +347,11 @@ class Warehouse:
         def run_merge(handle: TableHandle, task: MergeTask) -> PartManifest:
             return self.env.run_merges(handle, [task], node.abandon, node.watch(handle, task))[0]
 
+        def run_joined(handle: TableHandle, tasks: Sequence[MergeTask]) -> Sequence[PartManifest | None]:
+            simple = [at for at, task in enumerate(tasks) if is_simple(task)]
+            made = execute_together(handle.store, [tasks[at] for at in simple], handle.ids, handle.clock)
+            return [dict(zip(simple, made, strict=True)).get(at) for at in range(len(tasks))]
+
         def run_mutations(handle: TableHandle, tasks: Sequence[MergeTask]) -> Sequence[PartManifest | None]:
             return self.env.run_mutations(handle, tasks, node.abandon.is_set)
 
@@ -370,7 +378,7 @@ class Warehouse:
             build=build, disk_free=disk_free, collect=collect, listening=listening, run_mutations=run_mutations,
             check_merges=self.env.check_merges,
             upload_rate=Throttle(max_upload_bytes_per_s, self.clock) if max_upload_bytes_per_s else None,
-            disk_bytes_max=max_disk_bytes,
+            disk_bytes_max=max_disk_bytes, run_joined=run_joined,
         )  # fmt: skip
         self._nodes.add(node)
         return node
@@ -420,6 +428,24 @@ class Warehouse:
             opened={table_id: handle for table_id, handle in self._handles.items() if table_id in names},
         ):
             yield names.get(directory, directory), report
+
+    def cost(self, name: str, *, days: float = 30) -> TableCost:
+        """What a table holds, and what was written to it in the last `days`, or as long as its log is kept.
+
+        From the log alone, so it is about all writers, and about no reads: a GET for each entry of that time.
+
+        >>> warehouse = Warehouse("memory://cost")
+        >>> _ = warehouse.create_table("t", {"k": "UInt64"}, order_by="k").append({"k": [1]})
+        >>> cost = warehouse.cost("t")
+        >>> (cost.total.puts, f"{cost.total.cost(warehouse.prices):.6f}", cost.month(warehouse.prices))
+        (3, '0.000015', None)
+        """
+        from mergelake.lake.cost import chunk_bytes, table_cost
+
+        if not 0 < days < DAYS_MAX:
+            raise error("BAD_ARGUMENTS", f"There are no {days} days to look back", "Give a number above 0")
+        table = self.table(name)
+        return table_cost(table.name, table.handle.log, self.clock.now_ms(), days, chunk_bytes(self.store))
 
     def verify_log(self, name: str, on_progress: Progress | None = None) -> LogReport:
         """Read and replay the log of a table, and report damage; UNKNOWN_TABLE if there is none of this name."""

@@ -69,8 +69,8 @@ def commit_merge(handle: TableHandle, task: MergeTask, manifest: PartManifest) -
     return MergeOutcome(committed.version, task.result, manifest, sources)
 
 
-def commit_merges(handle: TableHandle, results: Sequence[tuple[MergeTask, PartManifest]]) -> list[Exception]:
-    """Commit the results of executed merges, many in one entry of the log; the failures of those that are refused.
+def commit_merges(handle: TableHandle, results: Sequence[tuple[MergeTask, PartManifest]]) -> list[Exception | None]:
+    """Commit the results of executed merges, many in one entry of the log; why each failed, None where it did not.
 
     Each is checked for itself, so a conflict of one does not keep the others out.
     """
@@ -82,7 +82,7 @@ def commit_merges(handle: TableHandle, results: Sequence[tuple[MergeTask, PartMa
     ]
     if refused:
         discard_refused(handle, refused)
-    return [failure for failure in failures if failure is not None]
+    return failures
 
 
 def _operations(task: MergeTask, manifest: PartManifest, state: State) -> Sequence[LogOp]:

@@ -207,7 +207,7 @@ class _Work:
     def _commit(self, results: list[tuple[MergeTask, PartManifest]]) -> None:
         self._rows_done += sum(task.rows for task, _ in results)
         self._report(0)
-        self.failures += commit_merges(self._handle, results)
+        self.failures += [failure for failure in commit_merges(self._handle, results) if failure is not None]
 
     def _report(self, rows: int) -> None:
         if self._on_progress is not None:

@@ -55,9 +55,10 @@ def is_simple(task: MergeTask) -> bool:
     columns = tuple(column.id for column in schema.stored)
     size = task.plain_bytes
     return (
-        _by_rows_alone(schema)
+        judges_rows_alone(schema)
         and not task.local
         and task.deduplicate is None
+        and not task.cleanup
         and task.rows <= min(settings.integer("index_granularity"), ROWS_MAX)
         and size <= BYTES_MAX
         # The size that decides about codec and storage is counted a little differently for new rows.
@@ -74,7 +75,8 @@ def is_simple(task: MergeTask) -> bool:
     )
 
 
-def _by_rows_alone(schema: TableSchema) -> bool:
+def judges_rows_alone(schema: TableSchema) -> bool:
+    """Whether the rows of a key alone decide what merges make of them, without ClickHouse."""
     try:
         mode = working_mode(schema, None)
     except UnsupportedError:

@@ -32,6 +32,8 @@ class NodeView:
     """Whether it has the role `upload`."""
     mutates: bool = True
     """Whether it has the role `mutate`."""
+    together: int = 1
+    """Merges of small parts to the store that may share a slot."""
     draining: bool = False
     """Whether it leaves: it starts no new merge, and publishes or gives up its volatile parts."""
 
@@ -75,6 +77,9 @@ class TableView:
     merges: bool = True
     """Whether its parts can be merged in this process: its engine may need ClickHouse to merge aggregate states."""
 
+    joins: bool = False
+    """Whether its merges of small parts can be executed together."""
+
     @property
     def settings(self) -> TableSettings:
         """The table's settings."""
@@ -102,6 +107,9 @@ class _OfParts:
 @dataclass(frozen=True, slots=True)
 class Merge(_OfParts):
     """Merge these neighbours straight to the store."""
+
+    joins: bool = False
+    """Whether it may be executed together with others."""
 
 
 @dataclass(frozen=True, slots=True)

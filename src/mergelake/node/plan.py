@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from math import inf
 
 from mergelake.core.settings import TableSettings
@@ -49,6 +50,11 @@ from mergelake.node.candidates import Candidates, Memory
 from mergelake.node.room import Cached, DiskRoom, build_size
 from mergelake.node.spending import Spending
 from mergelake.table.mutations import finished_by, open_mutations
+
+JOINED_BYTES = 1 << 20
+"""Bytes of the sources of merges that are executed together, each."""
+_CHOICES = 4
+"""Merges among which a node takes one, where they are executed together."""
 
 
 def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory] | None = None) -> list[Action]:
@@ -89,11 +95,11 @@ def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory
     # One slot is for mutations as long as any waits, so neither holds up the other; they take what merges leave.
     reserved = min(waiting, max(0, 1 - running))
     if node.merges and not node.draining:
-        merges = _new_merges(node, awake, used, room, memories, spending, reserved)
+        merges, beside = _new_merges(node, awake, used, room, memories, spending, reserved)
         taken = {part_id for work in merges if isinstance(work, Merge) for part_id in work.part_ids}
         taken |= {source for work in merges if isinstance(work, Propose) for source in work.source_ids}
         actions += merges
-        used += len(merges)
+        used += len(merges) - beside
         due = {name: _without(works, taken) for name, works in due.items()}
     actions += [work for works in due.values() for work in works][: max(0, node.slots.total - used)]
     for table_id in memories.keys() - {table.table_id for table in tables}:
@@ -299,12 +305,12 @@ def _new_merges(
     memories: dict[str, Memory],
     spending: Mapping[str, Spending],
     reserved: int = 0,
-) -> list[Merge | Propose]:
-    """`reserved`: slots that are left free, though not all."""
+) -> tuple[list[Merge | Propose], int]:
+    """The merges to begin, and how many of them share the slot of another; `reserved` slots are left free, not all."""
     started: list[Merge | Propose] = []
     total = max(node.slots.total - reserved, min(1, node.slots.total - used))
     if used >= total:
-        return started
+        return started, 0
     waiting = [table for table in tables if table.merges and not _left_to_others(node, table)]
     candidates = {
         table.table_id: Candidates(node, table, memories.setdefault(table.table_id, Memory()), claimed=False)
@@ -332,12 +338,45 @@ def _new_merges(
                 elements.take(work.part_ids if isinstance(work, Merge) else work.source_ids, work.partition_id)
                 again.append(table)
         waiting = again
-    return started
+    beside = list(_beside(node, tables, started, used, candidates))
+    return [*started, *beside], len(beside)
 
 
 def _direct(table: TableView, used: int, limit: int, candidates: Candidates) -> Merge | None:
     sources = candidates.best(candidates.busy | candidates.volatile, used, limit)
-    return None if sources is None else Merge(table.table_id, sources)
+    return None if sources is None else Merge(table.table_id, sources, table.joins and _are_small(table, sources))
+
+
+def _beside(
+    node: NodeView,
+    tables: Sequence[TableView],
+    started: Sequence[Merge | Propose],
+    used: int,
+    candidates: Mapping[str, Candidates],
+) -> Iterator[Merge]:
+    """More merges of small parts, executed together with a first one: a table of many partitions has many.
+
+    Nothing is claimed, so of the best ones each node takes others: nodes that chose alike would lose most of them.
+    """
+    left = node.together - 1
+    small = {work.table_id for work in started if isinstance(work, Merge) and work.joins}
+    for table in (table for table in tables if table.table_id in small):
+        elements, found = candidates[table.table_id], list[Merge]()
+        while len(found) < left * _CHOICES:
+            work = _direct(table, used, JOINED_BYTES, elements)
+            if work is None or not work.joins:
+                break
+            elements.take(work.part_ids, work.partition_id)
+            found.append(work)
+        found.sort(key=lambda work: blake2b(f"{node.name} {work.partition_id}".encode(), digest_size=8).digest())
+        yield from found[:left]
+        left -= len(found[:left])
+
+
+def _are_small(table: TableView, sources: Sequence[ActivePart]) -> bool:
+    manifests = [part.manifest for part in sources]
+    rows, size = sum(each.rows for each in manifests), sum(each.bytes_on_disk for each in manifests)
+    return rows <= table.settings.integer("index_granularity") and size <= JOINED_BYTES
 
 
 def _claimed(

@@ -31,7 +31,7 @@ from mergelake.node.plan import tick
 from mergelake.node.report import STATUS_SERVICE, NodeReport, Requests, encode_report, table_report
 from mergelake.node.status import NodeStatus, event_of, resident_bytes
 from mergelake.node.throttle import Throttle
-from mergelake.node.worker import BuildRunner, MergeRunner, MutationRunner, TableWorker
+from mergelake.node.worker import BuildRunner, JoinedRunner, MergeRunner, MutationRunner, TableWorker
 from mergelake.store.protocol import Store
 from mergelake.table.handle import TableHandle
 
@@ -39,6 +39,8 @@ _logger = logging.getLogger("mergelake.node")
 _SLICE_S = 0.05
 """Seconds after which a sleeping node checks whether it is woken or stopped."""
 ROLES = ("merge", "mutate", "upload", "gc")
+TOGETHER_MAX = 64
+"""Merges of small parts of a table that are executed together."""
 DOWN_FIRST_S, DOWN_MAX_S = 0.1, 30.0
 """Pauses between two attempts to reach a store that does not answer."""
 IDLE_S = 5.0
@@ -73,6 +75,7 @@ class Node:
         check_merges: Callable[[TableSchema], None] = lambda schema: None,
         upload_rate: Throttle | None = None,
         disk_bytes_max: int | None = None,
+        run_joined: JoinedRunner | None = None,
     ) -> None:
         """`tables` returns the handles of the tables to merge, by name; it is called in each tick.
 
@@ -99,7 +102,7 @@ class Node:
         self._roles = roles
         self._disk = disk
         self._disk_free, self._disk_bytes_max = disk_free, disk_bytes_max
-        self._upload_rate = upload_rate
+        self._upload_rate, self._run_joined = upload_rate, run_joined
         self._swept = disk is None
         self._idle: tuple[bool, list[TableView]] = (False, [])
         self._idle_until_s = 0.0
@@ -261,13 +264,19 @@ class Node:
             self._collect_at_s = self._clock.monotonic_s() + GC_PERIOD_S
             self._pool.submit(self._collect_round, self._collect)
         actions = self._due(known, draining=draining)
+        joined: dict[str, list[Merge]] = {}
         for action in actions:
             worker = self._workers[action.table_id]
-            if isinstance(action, (Merge, Mutate, Build, Upload)):
+            if isinstance(action, Merge) and action.joins:
+                worker.start(action)
+                joined.setdefault(action.table_id, []).append(action)
+            elif isinstance(action, (Merge, Mutate, Build, Upload)):
                 worker.start(action)
                 self._pool.submit(worker.finish, action)
             else:
                 worker.perform(action)
+        for table_id, merges in joined.items():
+            self._pool.submit(self._workers[table_id].finish_together, merges)
         return len(actions)
 
     def _due(self, workers: Iterable[TableWorker], *, draining: bool) -> list[Action]:
@@ -280,6 +289,7 @@ class Node:
             cache_bytes=CACHE_BYTES,
             merges="merge" in self._roles,
             uploads="upload" in self._roles,
+            together=TOGETHER_MAX if self._run_joined is not None else 1,
             mutates="mutate" in self._roles and self._run_mutations is not None,
             draining=draining,
         )
@@ -309,6 +319,7 @@ class Node:
                 merges_on_disk={"merge", "upload"} <= set(self._roles),
                 check_merges=self._check_merges,
                 upload_rate=self._upload_rate,
+                run_joined=self._run_joined,
             )
         return self._workers[handle.directory]
 

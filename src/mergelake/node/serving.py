@@ -1,18 +1,18 @@
 """What a node that listens serves of the bytes on its disk: the service of *peer reads* (`table.volatile_wire`).
 
-Only objects of parts with a record are served, and only their ranges: a request cannot name another file. Bytes are
-immutable; a part that the node drops while somebody reads it is missing from then on, and the reader goes back to the
-stored parts.
+Only objects of parts with a record are served, by the keys in their manifests: a request cannot name another file.
+Bytes are immutable; a part that the node drops while somebody reads it is missing from then on, and the reader goes
+back to the stored parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from mergelake.core.errors import error
+from mergelake.core.errors import NotFoundError
 from mergelake.merge.volatile import LocalPart
 from mergelake.store.protocol import Store
-from mergelake.table.volatile_wire import BytesRequest, ReadyRequest, decode_request, encode_ready
+from mergelake.table.volatile_wire import ReadyRequest, decode_request, encode_ready
 
 Held = Callable[[], Mapping[str, LocalPart]]
 """Returns the parts on the disk, by id of the volatile part; empty if the table does not allow to serve them."""
@@ -35,18 +35,21 @@ class VolatileService:
         self._tables.pop(directory, None)
 
     def __call__(self, data: bytes) -> bytes:
-        """The answer to a request. Raises ValueError for an unreadable one, and errors for parts that are not here."""
+        """The answer to a request; no bytes for an object that is not here. Raises ValueError for an unreadable one."""
         request = decode_request(data)
         held, disk = self._tables.get(request.table, (dict, None))
         parts = held()
         if isinstance(request, ReadyRequest):
             return encode_ready((each, parts[each].manifest) for each in request.ids if each in parts)
+        if not request.fits:
+            raise ValueError("ranges that cannot be, or too many of them")
         part_id = request.key.partition("/")[0]
-        if disk is None or not request.fits or not any(part.manifest.id == part_id for part in parts.values()):
-            raise error("NO_SUCH_DATA_PART", f"{request.key} of {request.table} is not served here")
-        return self._bytes(request, disk)
-
-    def _bytes(self, request: BytesRequest, disk: Store) -> bytes:
-        body = b"".join(disk.get_ranges(f"{request.table}/{request.key}", request.ranges))
+        part = next((part for part in parts.values() if part.manifest.id == part_id), None)
+        if disk is None or part is None or request.key not in part.manifest.object_keys():
+            return b""
+        try:
+            body = b"".join(disk.get_ranges(f"{request.table}/{request.key}", request.ranges))
+        except NotFoundError:  # it was dropped just now
+            return b""
         self.bytes_served += len(body)
         return body

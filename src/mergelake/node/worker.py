@@ -42,8 +42,9 @@ from mergelake.log.operations import (
 )
 from mergelake.log.state import Lease, State, VolatilePart, positions
 from mergelake.log.volatile import dependents, leaves, pending
-from mergelake.merge.commit import commit_merge
+from mergelake.merge.commit import commit_merge, commit_merges
 from mergelake.merge.plan import MergeTask, plan_merge
+from mergelake.merge.together import judges_rows_alone
 from mergelake.merge.volatile import LocalPart, build_task
 from mergelake.mutate.commit import note_finished, run_tasks
 from mergelake.mutate.plan import mutation_task
@@ -82,6 +83,8 @@ MutationRunner = Callable[[TableHandle, Sequence[MergeTask]], Sequence[PartManif
 """Executes mutations of parts somewhere; None for a part in which no row changes. Commits nothing."""
 MergeRunner = Callable[[TableHandle, MergeTask], PartManifest]
 """Executes a merge somewhere and returns the manifest of the part that it wrote; commits nothing."""
+JoinedRunner = Callable[[TableHandle, Sequence[MergeTask]], Sequence[PartManifest | None]]
+"""Executes merges of small parts together; None for those that have to be executed alone. Commits nothing."""
 BuildRunner = Callable[[TableHandle, MergeTask, LocalDisk, Callable[[], bool]], PartManifest]
 """The same on the node's disk; ends with an error soon after the last argument becomes true."""
 
@@ -104,6 +107,7 @@ class TableWorker:
         merges_on_disk: bool = False,
         check_merges: Callable[[TableSchema], None] = lambda schema: None,
         upload_rate: Throttle | None = None,
+        run_joined: JoinedRunner | None = None,
     ) -> None:
         """`disk` and `build` are for volatile parts, and `merges_on_disk` says that the node begins some: its lease
         tells the others. `abandon` tells long work whether to stop; `listening` takes commits of others. `check_merges`
@@ -123,6 +127,7 @@ class TableWorker:
         self._check_merges = check_merges
         self._checked: tuple[int, bool] = (-1, True)
         self._upload_rate = upload_rate
+        self._run_joined = run_joined
         self._lock = threading.Lock()
         self._local: dict[str, LocalPart] = disk.load() if disk else {}
         self._merging: dict[frozenset[str], tuple[int, str]] = {}
@@ -133,6 +138,8 @@ class TableWorker:
         self._uploading: dict[str, int] = {}
         self._uploaded: dict[str, PartManifest] = {}
         self._running: dict[str, Running] = {}
+        self._joins = 0, False
+        """A version of the schema, and whether merges of small parts are executed together."""
         self._failures = FailureTracker(handle.clock)
         self._signs: dict[str, tuple[Lease, float]] = {}
         self._listening = listening
@@ -172,7 +179,16 @@ class TableWorker:
                 self._listens() if self._may_announce(state, now_s) else None,
                 frozenset(self._mutating),
                 merges,
+                not state.dropped and self._can_join(state),
             )
+
+    def _can_join(self, state: State) -> bool:
+        """Whether merges of small parts of the table are executed together."""
+        version, joins = self._joins
+        if version != state.schema_version:
+            joins = self._run_joined is not None and judges_rows_alone(state.schema)
+            self._joins = state.schema_version, joins
+        return joins
 
     def _can_merge(self, state: State) -> bool:
         """Whether parts of the table can be merged in this process; if not, it is said once for each schema."""
@@ -273,6 +289,42 @@ class TableWorker:
                         self._uploading.pop(volatile_id, None)
                 if isinstance(action, Merge | Mutate | Build | Upload):
                     self._running.pop(work_key(action), None)
+
+    def finish_together(self, actions: Sequence[Merge]) -> None:
+        """`finish` each of some started merges: together as far as possible, in few entries of the log."""
+        alone: Sequence[Merge] = actions
+        if self._run_joined is not None and len(actions) > 1 and not self._abandon():
+            try:
+                alone = self._merge_together(actions, self._run_joined)
+            except Exception as failure:  # noqa: BLE001  as in `finish`
+                self._failed(actions[0], failure)
+                alone = ()
+        left = {work_key(action) for action in alone}
+        with self._lock:
+            for action in actions:
+                if work_key(action) not in left:
+                    self._merging.pop(action.part_ids, None)
+                    self._running.pop(work_key(action), None)
+        for action in alone:
+            self.finish(action)
+
+    def _merge_together(self, actions: Sequence[Merge], run: JoinedRunner) -> Sequence[Merge]:
+        """Returns the merges that have to be executed alone."""
+        handle = self.handle
+        tasks = [self._planned(action) for action in actions]
+        running = [self._begin(action, task) for action, task in zip(actions, tasks, strict=True)]
+        made = run(handle, tasks)
+        done = [at for at, manifest in enumerate(made) if manifest is not None]
+        results = [(task, part) for task, part in zip(tasks, made, strict=True) if part is not None]
+        for at, (task, part), failure in zip(done, results, commit_merges(handle, results), strict=True):
+            if failure is None:
+                self._failures.over()
+                self._merged(task, part, running[at])
+            elif isinstance(failure, ConflictError):
+                self.status.add(merges_lost=1)
+            else:
+                self._failed(actions[at], failure)
+        return [action for action, manifest in zip(actions, made, strict=True) if manifest is None]
 
     def watch(self, task: MergeTask) -> Callable[[int], None]:
         """A function that is told how many rows of a running merge are done; any thread may call it."""
@@ -376,19 +428,19 @@ class TableWorker:
     # -- merges straight to the store ----------------------------------------------------------
 
     def _merge(self, action: Merge) -> None:
-        handle, state = self.handle, self.handle.log.state
-        task = plan_merge(
-            handle.directory,
-            state.schema,
-            action.sources,
-            base_version=self._merging[action.part_ids][0],
-            mutations=state.mutations,
-        )
+        handle, task = self.handle, self._planned(action)
         running = self._begin(action, task)
         merged = commit_merge(handle, task, self._run_merge(handle, task))
         with self._lock:
             self._failures.merged([source.info for source in task.sources])
         self._merged(task, merged.manifest, running)
+
+    def _planned(self, action: Merge) -> MergeTask:
+        handle, state = self.handle, self.handle.log.state
+        version = self._merging[action.part_ids][0]
+        return plan_merge(
+            handle.directory, state.schema, action.sources, base_version=version, mutations=state.mutations
+        )
 
     def _begin(self, action: LongWork, task: MergeTask) -> Running:
         running = self._running[work_key(action)]

@@ -64,16 +64,16 @@ class StateRule:
 
     def __call__(self, values: pa.Array, begins: Groups) -> pa.Array:
         """The merged state of each group; the state of a single row stays as it is."""
-        several = np.diff(begins, append=len(values)) > 1
+        lengths = np.diff(begins, append=len(values))
+        several = lengths > 1
         if not several.any():
             return values.take(pa.array(begins))
         if self.merge is None:
             raise self.refusal()
-        rows = np.repeat(several, np.diff(begins, append=len(values)))
+        rows = np.repeat(several, lengths)
         states = values if rows.all() else values.filter(pa.array(rows))
         check_states(states, self.data_type)
-        lengths = np.diff(begins, append=len(values))[several]
-        merged = self.merge(self.data_type, states, np.cumsum(lengths) - lengths)
+        merged = self.merge(self.data_type, states, _starts(lengths[several]))
         if several.all():
             return merged
         places = np.where(several, np.cumsum(several) - 1 + len(values), begins)
@@ -129,10 +129,9 @@ class _Own:
         if not found.any():
             return states.take(pa.array(begins))
         lengths = np.add.reduceat(present.astype(np.int64), begins)[found]
-        inner = VarBinaryColumn(cells.data, cells.offsets)
         rows = np.flatnonzero(present)
-        bodies = _slices(inner, cells.offsets[rows] + 1, cells.offsets[rows + 1])
-        merged = _cells(self.merge(_array(bodies), np.cumsum(lengths) - lengths))
+        bodies = _slices(cells, cells.offsets[rows] + 1, cells.offsets[rows + 1])
+        merged = _cells(self.merge(_array(bodies), _starts(lengths)))
         places = np.where(found, np.cumsum(found) - 1, -1)
         flags = ragged.fixed(found.astype(np.uint8).reshape(-1, 1))
         return _array(ragged.join([flags, ragged.pick(merged, places)]))
@@ -152,6 +151,11 @@ def _own_merger(data_type: t.AggregateFunction) -> _Own | None:
     nullable = isinstance(kind, t.Nullable)
     merge = make(data_type.function, kind.inner if isinstance(kind, t.Nullable) else kind)
     return None if merge is None else _Own(merge, nullable)
+
+
+def _starts(lengths: NDArray[np.int64]) -> Groups:
+    """Where groups of these lengths begin."""
+    return np.cumsum(lengths) - lengths
 
 
 def _cells(states: pa.Array) -> VarBinaryColumn:

@@ -168,7 +168,11 @@ def small_files_of(reader: PartReader, columns: Sequence[str]) -> list[str]:
     files = reader.files
     streams = [stream for each in streams_by_column(files, columns).values() for stream in each]
     packed = reader.manifest.storage == "packed"
-    names = reader.front_files() if packed else [*HEADER_FILES, *_KEYS, *_mark_files(files, streams)]
+    names = reader.front_files()
+    if not packed:
+        name, kind = next(iter(reader.layout.columns.items()))
+        granules = reader.layout.mark_files(name, kind)[:1]  # of which `granule_rows` are
+        names = [*HEADER_FILES, *_KEYS, *granules, *_mark_files(files, streams)]
     names += [f"{stream}.bin" for stream in streams if stream.endswith(".dict")]
     return [n for n in names if n in files and (not n.endswith(".dict.bin") or files[n].size <= DICTIONARY_BYTES)]
 

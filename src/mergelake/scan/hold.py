@@ -53,6 +53,7 @@ def settled_items(run: ReadRun, store: VolatileStore) -> tuple[ScanItem, ...]:
             _hold(run, item, names)
         except OwnerGone:
             return _sources(run, item, item.merged)
+        store.complete(item.merged)
         return (item,)
 
     merged = sum(item.merged is not None for item in items)
@@ -61,7 +62,6 @@ def settled_items(run: ReadRun, store: VolatileStore) -> tuple[ScanItem, ...]:
             settled = [each for group in pool.map(settle, items) for each in group]
     else:
         settled = [each for item in items for each in settle(item)]
-    store.begin()
     return tuple(settled)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -96,6 +95,8 @@ def prices_of(given: Prices | Mapping[str, Any] | str | os.PathLike[str] | None)
     path = os.environ.get(VARIABLE, "") if given is None else os.fspath(given)
     if not path:
         return Prices()
+    import tomllib
+
     try:
         with Path(path).open("rb") as file:
             return Prices.of(tomllib.load(file), Path(path).name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from mergelake.log.state import Lease, State, VolatilePart
 from mergelake.parts.cache import PartCache
 from mergelake.peer.client import NotSent, PeerClient, Peers, UnknownOutcome
 from mergelake.store import open_store
-from mergelake.store.protocol import Buffer, Store
+from mergelake.store.protocol import Store
 from mergelake.table.volatile_choice import DiskPlace, MergedPart, PeerPlace, Place, Ready
 from mergelake.table.volatile_record import decode_record, record_key
 from mergelake.table.volatile_wire import (
@@ -103,15 +103,10 @@ class VolatileReads:
             if isinstance(place, str):
                 out.update(dict.fromkeys(ids, place))
                 continue
-            found = {each: known[each, place] for each in ids if (each, place) in known}
-            new = self._asked(place, directory, [each for each in ids if each not in found])
-            if isinstance(new, str):
-                out.update({each: found.get(each, new) for each in ids} if self._is_fine(place) else {})
-                out.update({each: new for each in ids if each not in out})
-            else:
-                found |= new
-                out.update({each: found.get(each, NOT_READY) for each in ids})
-            kept.update({(each, place): ready for each, ready in found.items()})
+            held = {each: known[each, place] for each in ids if (each, place) in known}
+            found = self._with_news(place, directory, ids, held)
+            out.update({each: SILENT if found is None else found.get(each, NOT_READY) for each in ids})
+            kept.update({(each, place): ready for each, ready in (found or {}).items()})
         with self._lock:
             self._ready[directory] = kept
         return out
@@ -129,75 +124,80 @@ class VolatileReads:
             return "this process asks no others"
         return PeerPlace(lease.address, lease.token)
 
-    def _asked(self, place: Place, directory: str, ids: Sequence[str]) -> dict[str, Ready] | str:
-        """Those of the volatile parts that are ready; a reason if the place does not answer."""
+    def _with_news(
+        self, place: Place, directory: str, ids: Sequence[str], known: dict[str, Ready]
+    ) -> dict[str, Ready] | None:
+        """What is `known` to be ready there, and those of the other ids that are; None if the place does not answer."""
         if not self._is_fine(place):
-            return SILENT
-        if not ids:
-            return {}
+            return None
+        left = [each for each in ids if each not in known]
+        if not left:
+            return known
         if isinstance(place, DiskPlace):
-            return self._on_disk(place, directory, ids)
-        left, found = list(ids), dict[str, Ready]()
+            return known | self._on_disk(place, directory, left)
+        found: dict[str, Ready] = {}
         try:
             while left:
                 asked, left = left[:IDS_MAX], left[IDS_MAX:]
-                request = encode_request(ReadyRequest(directory, tuple(asked)))
-                answer = decode_ready(self._call(place, request, READY_S))
-                found.update({each: Ready(manifest, place) for each, manifest in answer.ready if each in asked})
+                answer = decode_ready(self._call(place, encode_request(ReadyRequest(directory, tuple(asked))), READY_S))
+                found |= {each: Ready(manifest, place) for each, manifest in answer.ready if each in asked}
                 again = [each for each in answer.left if each in asked and each not in found]
-                if again and len(again) < len(asked):
+                if len(again) < len(asked):
                     left += again
         except (NotSent, UnknownOutcome, CorruptDataError) as cause:
             self._avoid(place, str(cause))
-            return SILENT
-        self._answered(place)
-        return found
+            return None
+        with self._lock:
+            self._avoided.pop(place, None)
+        return known | found
 
-    def _on_disk(self, place: DiskPlace, directory: str, ids: Iterable[str]) -> dict[str, Ready] | str:
+    def _on_disk(self, place: DiskPlace, directory: str, ids: Iterable[str]) -> dict[str, Ready]:
         found: dict[str, Ready] = {}
-        try:
-            store = self._disk(place)
-            for each in ids:
-                try:
-                    record = decode_record(store.get(record_key(directory, each)))
-                except NotFoundError:
-                    continue
-                if record is not None and record[0] == each:
-                    found[each] = Ready(record[2], place)
-        except MergelakeError as cause:
-            self._avoid(place, str(cause))
-            return SILENT
+        for each in ids:
+            try:
+                record = decode_record(self._disk(place).get(record_key(directory, each)))
+            except MergelakeError:  # it is not there, or the disk is gone
+                continue
+            if record is not None and record[0] == each:
+                found[each] = Ready(record[2], place)
         return found
 
     # -- their bytes ---------------------------------------------------------------------------
 
-    def fetch(self, part: MergedPart, directory: str, key: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """The bytes of ranges (start, length) of an object, whose key is relative to the table's directory.
+    def fetch(
+        self, part: MergedPart, directory: str, key: str, ranges: Sequence[tuple[int, int]]
+    ) -> Iterator[memoryview]:
+        """The bytes of ranges (start, length) of an object, in pieces that end with their ranges, as they arrive.
 
-        Raises OwnerGone.
+        `key` is relative to the table's directory. Raises OwnerGone.
         """
         place = part.place
         if not self._is_fine(place):
             raise OwnerGone(part, SILENT)
         try:
             if isinstance(place, DiskPlace):
-                return self._disk(place).get_ranges(f"{directory}/{key}", ranges)
-            body = b"".join(
-                self._bytes(place, BytesRequest(directory, key, tuple(group))) for group in cut_ranges(ranges)
-            )
+                for held in self._disk(place).get_ranges(f"{directory}/{key}", ranges):
+                    yield memoryview(held)
+                return
+            for group in cut_ranges(ranges):
+                body = memoryview(self._bytes(place, BytesRequest(directory, key, tuple(group))))
+                at = 0
+                for _, length in group:
+                    yield body[at : at + length]
+                    at += length
+        except NotFoundError as cause:
+            self._forget(part)
+            raise OwnerGone(part, NOT_READY) from cause
         except (NotSent, UnknownOutcome, MergelakeError) as cause:
             self.failed(part, str(cause))
             raise OwnerGone(part, SILENT) from cause
-        out: list[Buffer] = []
-        at, whole = 0, memoryview(body)
-        for _, length in ranges:
-            out.append(whole[at : at + length])
-            at += length
-        return out
 
     def failed(self, part: MergedPart, why: str) -> None:
         """Leave the place of a part alone for a while, and forget that it is ready."""
         self._avoid(part.place, why)
+        self._forget(part)
+
+    def _forget(self, part: MergedPart) -> None:
         with self._lock:
             for known in self._ready.values():
                 known.pop((part.id, part.place), None)
@@ -205,6 +205,8 @@ class VolatileReads:
     def _bytes(self, place: PeerPlace, request: BytesRequest) -> bytes:
         body = self._call(place, encode_request(request), BYTES_S)
         wanted = sum(length for _, length in request.ranges)
+        if wanted and not body:
+            raise NotFoundError(request.key)
         if len(body) != wanted:
             raise CorruptDataError("A node sent another number of bytes", expected=str(wanted), found=str(len(body)))
         return body
@@ -223,10 +225,6 @@ class VolatileReads:
     def _is_fine(self, place: Place) -> bool:
         with self._lock:
             return self._avoided.get(place, (0.0, 0.0))[0] <= self._clock.monotonic_s()
-
-    def _answered(self, place: Place) -> None:
-        with self._lock:
-            self._avoided.pop(place, None)
 
     def _avoid(self, place: Place, why: str) -> None:
         if isinstance(place, DiskPlace):

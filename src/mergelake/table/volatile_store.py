@@ -8,11 +8,13 @@ checksums of their compressed blocks. Large pieces are kept in a temporary file.
 from __future__ import annotations
 
 import mmap
+import os
 import tempfile
 import threading
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import IO
 
 from mergelake.core.errors import CorruptDataError, UnavailableError
@@ -41,7 +43,7 @@ class _Pinned:
     pieces: dict[str, list[tuple[Span, Buffer]]] = field(default_factory=dict)
     """By object, in order."""
     complete: bool = False
-    """Whether the read has begun to return rows: it cannot go back to the sources any more."""
+    """Whether all that the read needs is here, and its sources are not read any more."""
 
     def find(self, key: str, span: Span) -> Buffer | None:
         pieces = self.pieces.get(key, [])
@@ -62,7 +64,7 @@ class VolatileStore:
         self.stored = stored
         """The store of the table."""
         self.late = 0
-        """Ranges that were requested from nodes after `begin`: none, unless something was overlooked."""
+        """Ranges of parts that were requested from nodes after `complete`: none, unless something was overlooked."""
         self._directory = directory
         self._reads = reads
         self._parts: dict[str, _Pinned] = {}
@@ -78,10 +80,9 @@ class VolatileStore:
                 if part.manifest.id not in self._parts:
                     self._parts[part.manifest.id] = _Pinned(part, _files(part))
 
-    def begin(self) -> None:
-        """Rows are returned from now on: what is needed has been read once, and is pinned."""
-        for pinned in self._parts.values():
-            pinned.complete = True
+    def complete(self, part: MergedPart) -> None:
+        """All that the read needs of a part has been read once, and is pinned: its rows may be returned."""
+        self._parts[part.manifest.id].complete = True
 
     @property
     def counters(self) -> Counters:
@@ -93,7 +94,7 @@ class VolatileStore:
         return self.get_ranges(key, [(start, length)])[0]
 
     def get_ranges(self, key: str, ranges: Sequence[tuple[int, int]]) -> list[Buffer]:
-        """One result for each (start, length). Raises OwnerGone for an object of a volatile part, before `begin`."""
+        """One result for each (start, length). Raises OwnerGone for an object of a volatile part, before `complete`."""
         own = key.removeprefix(f"{self._directory}/")
         pinned = self._parts.get(own.partition("/")[0]) if own != key else None
         if pinned is None:
@@ -122,9 +123,9 @@ class VolatileStore:
             raise
         with self._lock:
             for span, body in new.items():
-                bodies[span] = kept = self._spool.keep(body)
-                if isinstance(kept, bytes) and len(kept) <= SMALL_BYTES:
-                    small.put((*place, span), kept, len(kept) + 200)
+                if isinstance(body, bytes) and len(body) <= SMALL_BYTES:
+                    small.put((*place, span), body, len(body) + 200)
+            bodies |= new
             for span, body in bodies.items():
                 pinned.keep(key, span, body)
         return [memoryview(bodies[wide])[a - wide[0] : b - wide[0]] for (a, b), wide in widened.items()]
@@ -135,11 +136,16 @@ class VolatileStore:
         if cached is not None:
             held = [[body for *_, body in pieces] for pieces in cached.cache.find(name, spans)]
             if all(body is not None for pieces in held for body in pieces):
-                bodies = [b"".join(body for body in pieces if body is not None) for pieces in held]
+                bodies = [
+                    self._spool.keep(end - start, (memoryview(body) for body in pieces if body is not None))
+                    for (start, end), pieces in zip(spans, held, strict=True)
+                ]
                 if self._wrong(pinned, key, spans, bodies) is None:
-                    return list(bodies)
+                    return bodies
                 cached.cache.forget(name)
-        fetched = self._reads.fetch(pinned.part, self._directory, key, [(start, end - start) for start, end in spans])
+        ranges = [(start, end - start) for start, end in spans]
+        pieces = self._reads.fetch(pinned.part, self._directory, key, ranges)
+        fetched = [self._spool.keep(length, pieces) for _, length in ranges]
         problem = self._wrong(pinned, key, spans, fetched)
         if problem is not None:
             self._reads.failed(pinned.part, str(problem))
@@ -190,28 +196,54 @@ class VolatileStore:
 
 
 class _Spool:
-    """Keeps bytes: large ones in a temporary file, which goes with its maps."""
+    """Keeps bytes: large ones in a temporary file, which goes with its maps. Threads may share it."""
 
     def __init__(self) -> None:
         self._end = 0
         self._file: IO[bytes] | None = None
+        self._lock = threading.Lock()
 
-    def keep(self, body: Buffer) -> Buffer:
-        if isinstance(memoryview(body).obj, mmap.mmap):
-            return body  # it stays, even if the file is deleted
-        if len(body) < SPOOL_BYTES:
-            return bytes(body)  # a view would keep all that came with it
-        try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="mergelake-pinned-")  # noqa: SIM115  as long as it is mapped
-            self._file.seek(self._end)
-            self._file.write(body)
-            self._file.flush()
-            mapped = mmap.mmap(self._file.fileno(), len(body), offset=self._end, access=mmap.ACCESS_READ)
-        except OSError:  # there is no room
-            return bytes(body)
-        self._end += -(-len(body) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        return memoryview(mapped)
+    def keep(self, size: int, pieces: Iterator[memoryview]) -> Buffer:
+        """The next `size` bytes of some pieces, one of which ends there."""
+        parts = _up_to(size, pieces)
+        if size < SPOOL_BYTES:
+            return b"".join(parts)  # a view would keep all that came with it
+        first = next(parts)
+        if len(first) == size and isinstance(first.obj, mmap.mmap):
+            return first  # it stays, even if the file is deleted
+        room = self._room(size)
+        if room is None:
+            return b"".join((first, *parts))
+        file, start = room
+        at = start
+        for piece in chain((first,), parts):
+            at += os.pwrite(file, piece, at)
+        return memoryview(mmap.mmap(file, size, offset=start, access=mmap.ACCESS_READ))
+
+    def _room(self, size: int) -> tuple[int, int] | None:
+        """The file, and where in it there is room for so many bytes; None if there is none."""
+        if not hasattr(os, "posix_fallocate"):
+            return None
+        with self._lock:
+            try:
+                if self._file is None:
+                    self._file = tempfile.TemporaryFile(prefix="mergelake-pinned-")  # noqa: SIM115  while it is mapped
+                os.posix_fallocate(self._file.fileno(), self._end, size)
+            except OSError:
+                return None
+            start = self._end
+            self._end += -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+            return self._file.fileno(), start
+
+
+def _up_to(size: int, pieces: Iterator[memoryview]) -> Iterator[memoryview]:
+    """The next pieces, of so many bytes together."""
+    while size > 0:
+        piece = next(pieces, None)
+        if piece is None or len(piece) > size:
+            raise CorruptDataError("The bytes of a volatile part are cut short", name="CANNOT_READ_ALL_DATA")
+        size -= len(piece)
+        yield piece
 
 
 def _files(part: MergedPart) -> dict[str, list[tuple[Span, PartFile]]]:

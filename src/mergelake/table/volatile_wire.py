@@ -6,7 +6,7 @@
     answer    a sealed JSON object: {"ready": [[id, manifest]], "left": [ids], "digest"}
 
     request   {"kind": "bytes", "table": directory, "key": object, "ranges": [[start, length]]}
-    answer    the bytes of the ranges, one after the other
+    answer    the bytes of the ranges, one after the other; nothing if the object is not there (any more)
 
 `left` are ids that did not fit into the answer: they are asked for again. The bytes have no digest of their own: a
 reader verifies them by the manifest and by the checksums of compressed blocks.
@@ -28,7 +28,7 @@ from mergelake.log.encoding import UNREADABLE, is_sealed, sealed
 SERVICE = "volatile"
 READY_MAX_BYTES = 8 << 20
 """Approximate most bytes of the manifests of one answer."""
-BYTES_MAX, RANGES_MAX = 8 << 20, 1024
+BYTES_MAX, RANGES_MAX = 4 << 20, 1024
 """Most bytes, and ranges, of one request for bytes."""
 IDS_MAX = 1024
 

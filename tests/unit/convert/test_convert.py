@@ -171,3 +171,12 @@ def test_an_integer_column_is_taken_whole_or_refused(values: list[int | None], k
     else:
         with pytest.raises(MergelakeError):
             to_storage(pa.array(values, arrow), data_type)
+
+
+def test_a_tuple_may_be_null_as_a_whole() -> None:
+    kind = parse_type("Nullable(Tuple(a UInt8, b Nullable(String)))")
+    rows = pa.array([{"a": 1, "b": "x"}, None, {"a": 2, "b": None}])
+    assert to_storage(rows, kind).to_pylist() == [{"a": 1, "b": b"x"}, None, {"a": 2, "b": None}]
+    with pytest.raises(MergelakeError, match="row 2") as caught:
+        to_storage(pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": None}]), kind)
+    assert caught.value.name == "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN"

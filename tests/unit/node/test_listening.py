@@ -12,9 +12,12 @@ from mergelake.lake import Warehouse
 from mergelake.log.operations import RenewLease
 from mergelake.merge.select import MergeSlots
 from mergelake.node.actions import NodeView, Renew, TableView
+from mergelake.node.disk import LocalDisk
 from mergelake.node.listening import OTHERS_MIN, OTHERS_S, Listening, Traffic
 from mergelake.node.plan import tick
+from mergelake.node.worker import TableWorker
 from tests.helpers.manifests import SCHEMA
+from tests.helpers.nodes import Lake, TinyNode
 from tests.helpers.volatile import Shared
 
 HERE = ("lake-1:9440", "token")
@@ -155,3 +158,38 @@ def test_two_nodes_of_one_name_do_not_take_turns_in_the_lease(warehouse, tmp_pat
     assert len(renewals) == 2
     for node in nodes:
         node.drain(0.0)
+
+
+def entries_of(listening: Listening | None, **settings: object) -> tuple[int, bool]:
+    """Entries of a table in whose life a node merges five parts on its disk; whether its address is in the lease."""
+    lake = Lake(max_bytes_to_merge_volatile=10_000_000, write_amplification_target=1.0001, **settings)
+    lake.insert(5)
+    node = TinyNode(lake)
+    node.worker = TableWorker(
+        "a",
+        node.handle,
+        node._merge,
+        disk=LocalDisk(node.disk, "t"),
+        build=node.worker._build_bytes,
+        listening=listening,
+    )
+    node.rest()
+    for _ in range(10):
+        lake.clock.advance_s(30)
+        node.rest()
+    state = lake.handle.refresh()
+    assert lake.live == ["all_1_5_1"]
+    return state.version, bool(state.leases["a"].address)
+
+
+def test_a_node_with_volatile_parts_says_where_it_serves_them_for_one_entry_more():
+    listening = Listening("127.0.0.1:0", "", "lake-1", clock=ManualClock(), ids=SeededIds())
+    try:
+        quiet, announced = entries_of(None)
+        assert not announced
+        heard, announced = entries_of(listening)
+        assert announced
+        assert heard <= quiet + 1
+        assert entries_of(listening, volatile_peer_reads=0) == (quiet, False)
+    finally:
+        listening.close()

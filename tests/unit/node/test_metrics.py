@@ -230,7 +230,7 @@ def test_a_failing_range_is_left_alone_while_the_others_are_merged():
             raise InternalError("out of luck")
         return real(handle, task)
 
-    node._run_merge = run_merge
+    node._run_merge, node._run_joined = run_merge, None
     warehouse.clock.advance_s(10)
     settled(node)
     report = node.report()
