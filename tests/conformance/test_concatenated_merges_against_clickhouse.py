@@ -190,5 +190,11 @@ def test_copied_parts_are_those_of_the_merge(
     assert (
         str(oracle.query(f"CHECK TABLE {name}_attached SETTINGS check_query_single_value_result = 1", "TSV")) == "1\n"
     )
+    for change in ("DELETE WHERE k % 5 = 1", "UPDATE l = 'new', al = ['x'] WHERE n % 3 = 1"):
+        db.sql(f"ALTER TABLE t {change}")
+        oracle.query(f"ALTER TABLE {name} {change} SETTINGS mutations_sync = 2")
+    table.apply_mutations()
+    query = "SELECT * FROM {} ORDER BY ALL"
+    assert db.sql(query.format("t")).text("TSV") == str(oracle.query(query.format(name), "TSV"))
     for table_name in (name, f"{name}_attached"):
         oracle.query(f"DROP TABLE {table_name}")

@@ -144,7 +144,7 @@ def _common_codec(task: MergeTask, settings: TableSettings) -> Codec | None:
     size, given = task.plain_bytes, settings.text("default_compression_codec")
     small = not given and size < settings.integer("min_bytes_for_zstd")
     possible = (CODEC_LARGE, CODEC_LZ4) if small else (default_codec(settings, size),)
-    found = {source.manifest.file_table()[CODEC_FILE].hash for source in task.sources}
+    found = {file.hash if file else "" for file in (s.manifest.file_table().get(CODEC_FILE) for s in task.sources)}
     return next((codec for codec in possible if found == {file_hash(f"CODEC({codec})".encode())}), None)
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import CorruptDataError
-from mergelake.core.manifest import PartManifest
+from mergelake.core.manifest import Extent, PartManifest, encode_files
 from mergelake.core.schema import SkipIndex
 from mergelake.core.types import parse_type
 from mergelake.format.reader import ColumnReader
@@ -20,6 +21,7 @@ from mergelake.merge import execute
 from mergelake.merge.concatenate import plan_concatenation
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask, plan_merge
+from mergelake.parts.default_codec import CODEC_FILE
 from mergelake.parts.layout import object_key
 from mergelake.store import Store, open_store
 from mergelake.table.define import define
@@ -136,6 +138,20 @@ def test_what_changes_rows_or_files_is_merged_in_the_ordinary_way() -> None:
     task = task_of(table)
     assert plan_concatenation(task) is not None
     first, second = task.sources
+    table_of_files = second.manifest.file_table()
+    strange = [
+        [file for file in table_of_files.values() if file.name != CODEC_FILE],
+        [structs.replace(file, hash="") for file in table_of_files.values()],
+        [*table_of_files.values(), structs.replace(table_of_files["count.txt"], name="metadata_version.txt")],
+        [*table_of_files.values(), structs.replace(table_of_files["count.txt"], name="serialization.json")],
+        [
+            structs.replace(file, extents=(Extent(f"{'9' * 32}/v.bin", 0, file.size),))
+            for file in table_of_files.values()
+        ],
+        [
+            structs.replace(file, size=file.size - 24 * file.name.endswith(".mrk2")) for file in table_of_files.values()
+        ],  # no final marks
+    ]
     newer = replace(task.schema, version=task.schema.version + 1)
     for other in (
         replace(task, kind="mutation"),
@@ -150,6 +166,12 @@ def test_what_changes_rows_or_files_is_merged_in_the_ordinary_way() -> None:
             sources=(first, replace(second, manifest=replace(second.manifest, columns=(*first.manifest.columns, -1)))),
         ),
         replace(task, sources=(first, replace(second, manifest=replace(second.manifest, key_range=("", ""))))),
+        *(
+            replace(
+                task, sources=(first, replace(second, manifest=replace(second.manifest, files=encode_files(files))))
+            )
+            for files in strange
+        ),
     ):
         assert plan_concatenation(other) is None
 
