@@ -2,9 +2,10 @@
 
     python benchmarks/bench_merge.py [rows of a part] [parts]
 
-The parts are written once by mergelake; ClickHouse attaches copies of the same files, so both merge the same bytes.
-Each side runs in processes of its own, turn by turn, files in the page cache; the faster of two runs counts on both
-sides, the larger peak memory of ours.
+Twice: a table ordered by (service, timestamp), whose parts interleave, and one by timestamp, filled in order, whose
+parts follow one another (here their compressed blocks are copied). The parts are written once by mergelake; ClickHouse
+attaches copies of the same files, so both merge the same bytes. Each side runs in processes of its own, turn by turn,
+files in the page cache; the faster of two runs counts on both sides, the larger peak memory of ours.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ def storage_block(block: pa.Table) -> pa.Table:
     return pa.table(out)
 
 
-def write_parts(root: str, rows: int, parts: int) -> None:
-    """A table of `parts` parts in `root`."""
+def write_parts(root: str, rows: int, parts: int, order: str) -> None:
+    """A table of `parts` parts in `root`, ordered by the key `order`."""
     from mergelake.core.clock import SystemClock
     from mergelake.core.ids import RandomIds
     from mergelake.store import open_store
@@ -73,10 +74,14 @@ def write_parts(root: str, rows: int, parts: int) -> None:
 
     store, clock, ids = open_store(root), SystemClock(), RandomIds()
     settings = {"min_bytes_for_full_part_storage": 0, "max_insert_block_size": rows, "max_insert_block_bytes": 1 << 40}
-    schema = define(COLUMNS, order_by=["service", "timestamp"], settings=settings)
+    schema = define(COLUMNS, order_by=order, settings=settings)
     handle = TableHandle.create(store, DIRECTORY, schema, clock=clock, ids=ids)
     for number in range(parts):
         block = storage_block(log_block(number, rows))
+        if order == "timestamp":  # no row is later than the first of the next block
+            [end] = storage_block(log_block(number + 1, rows).slice(0, 1))["timestamp"].to_pylist()
+            times = pc.min_element_wise(block["timestamp"], end - 400)
+            block = block.set_column(0, "timestamp", times)
         written = write_blocks(insert_target(store, DIRECTORY, schema, ids, clock), [block], threads=2)
         commit_parts(handle, written)
 
@@ -106,8 +111,8 @@ def merge_here(root: str, threads: int) -> dict[str, float]:
     return {"seconds": seconds, "peak": int(status["VmHWM"].split()[0]) * 1024, "rows": manifest.rows}
 
 
-def merge_clickhouse(root: str, work: str) -> dict[str, float]:
-    """The same merge by ClickHouse."""
+def merge_clickhouse(root: str, work: str, order: str) -> dict[str, float]:
+    """The same merge by ClickHouse, of a table with the key `order`."""
     import chdb.session
 
     from mergelake.core.clock import SystemClock
@@ -118,7 +123,7 @@ def merge_clickhouse(root: str, work: str) -> dict[str, float]:
     handle = TableHandle.open(open_store(root), DIRECTORY, clock=SystemClock(), ids=RandomIds())
     session = chdb.session.Session(work)
     columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-    session.query(f"CREATE TABLE default.t ({columns}) ENGINE = MergeTree ORDER BY (service, timestamp)")
+    session.query(f"CREATE TABLE default.t ({columns}) ENGINE = MergeTree ORDER BY {order}")
     session.query("SYSTEM STOP MERGES default.t")
     data = str(session.query("SELECT data_paths[1] FROM system.tables WHERE name = 't'", "TSVRaw")).strip()
     for part in handle.snapshot().parts:
@@ -138,22 +143,30 @@ def main() -> None:
     """Run everything and print the table."""
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     parts = int(sys.argv[2]) if len(sys.argv) > 2 else 10
-    with tempfile.TemporaryDirectory(prefix="mergelake-bench-") as folder:
-        write_parts(f"{folder}/lake", rows, parts)
-        runs: dict[str, list[dict[str, Any]]] = {"clickhouse": [], "1": [], "2": []}
-        for number in range(2):
-            runs["clickhouse"].append(_child("clickhouse", f"{folder}/lake", f"{folder}/clickhouse{number}"))
-            shutil.rmtree(f"{folder}/clickhouse{number}", ignore_errors=True)
-            for threads in ("1", "2"):
-                runs[threads].append(_child("here", f"{folder}/lake", threads))
-        speed = {who: max(run["rows"] / run["seconds"] for run in found) for who, found in runs.items()}
-        lines = []
+    for order, what in (("(service, timestamp)", "interleaving parts"), ("timestamp", "parts in order")):
+        with tempfile.TemporaryDirectory(prefix="mergelake-bench-") as folder:
+            show(
+                f"Merge of {parts} {what}, {rows:,} rows each", "ClickHouse (or limit)", run(folder, rows, parts, order)
+            )
+
+
+def run(folder: str, rows: int, parts: int, order: str) -> list[Ratio]:
+    """Both sides on a table with the key `order`."""
+    write_parts(f"{folder}/lake", rows, parts, order)
+    runs: dict[str, list[dict[str, Any]]] = {"clickhouse": [], "1": [], "2": []}
+    for number in range(2):
+        runs["clickhouse"].append(_child("clickhouse", f"{folder}/lake", f"{folder}/clickhouse{number}", order))
+        shutil.rmtree(f"{folder}/clickhouse{number}", ignore_errors=True)
         for threads in ("1", "2"):
-            what = f"merge, {threads} thread(s)"
-            lines.append(Ratio(what, speed[threads], speed["clickhouse"], "rows/s", 1.5, higher_is_better=True))
-            peak = max(run["peak"] for run in runs[threads]) / 2**20
-            lines.append(Ratio(f"peak memory, {threads} thread(s)", peak, MEMORY_MAX / 2**20, "MiB", 1.0))
-        show(f"Merge of {parts} parts of {rows:,} rows", "ClickHouse (or limit)", lines)
+            runs[threads].append(_child("here", f"{folder}/lake", threads))
+    speed = {who: max(run["rows"] / run["seconds"] for run in found) for who, found in runs.items()}
+    lines = []
+    for threads in ("1", "2"):
+        what = f"merge, {threads} thread(s)"
+        lines.append(Ratio(what, speed[threads], speed["clickhouse"], "rows/s", 1.5, higher_is_better=True))
+        peak = max(run["peak"] for run in runs[threads]) / 2**20
+        lines.append(Ratio(f"peak memory, {threads} thread(s)", peak, MEMORY_MAX / 2**20, "MiB", 1.0))
+    return lines
 
 
 def _child(*arguments: str) -> dict[str, Any]:
@@ -170,6 +183,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["here"]:
         print(json.dumps(merge_here(sys.argv[2], int(sys.argv[3]))))
     elif sys.argv[1:2] == ["clickhouse"]:
-        print(json.dumps(merge_clickhouse(sys.argv[2], sys.argv[3])))
+        print(json.dumps(merge_clickhouse(*sys.argv[2:5])))
     else:
         main()

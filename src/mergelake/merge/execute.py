@@ -14,8 +14,7 @@ by one request, as far as they fit into as much memory. Nothing is committed her
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,14 +26,14 @@ from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartManifest
 from mergelake.core.settings import TableSettings
 from mergelake.core.types import DataType, Tuple
-from mergelake.format.extremes import merge_extremes
 from mergelake.format.granules import aligned_granules, granule_size
-from mergelake.format.partition import Partition
 from mergelake.merge.combine import aligned, combine_column, removed_rows, without_removed
+from mergelake.merge.concatenate import Concatenation, concatenate, plan_concatenation
 from mergelake.merge.deduplicate import Repetitions
 from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
+from mergelake.merge.result import Meter, Progress, result_minmax, result_partition
 from mergelake.merge.source import SourceReader
 from mergelake.merge.spans import restrict_to_slice
 from mergelake.order.combining import together as joined_columns
@@ -51,12 +50,10 @@ from mergelake.parts.fetch import is_remote
 from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.listing import projection_names
 from mergelake.parts.part_spec import PartSpec, PartTarget
+from mergelake.parts.reader import PartReader
 from mergelake.parts.writer import PartWriter, is_compact
 from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
-
-Progress = Callable[[int, int], None]
-"""Called with (rows done, rows in all), from any thread, never decreasing."""
 
 _BATCH_ROWS_MAX = 65536
 _TOGETHER_MAX = 256
@@ -91,11 +88,47 @@ def execute_merge(
     dropped = {name for manifest in manifests for name in projection_names(manifest.file_table())}
     if dropped:
         _logger.warning("a merge of %s drops projections %s: they are not built", task.directory, sorted(dropped))
+    concatenation = plan_concatenation(task)
+    if concatenation is not None:
+        return _concatenated(store, task, concatenation, ids, clock, on_progress, max(1, threads), disk or store)
     merge = _Merge(store, task, max(1, threads), on_progress, disk or store, states)
     order = merge.settled(merge.record())
     writer = merge.open_writer(order, ids, clock)
     try:
         merge.write(writer, order)
+        return replace(writer.finish(), base_version=task.base_version)
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _concatenated(
+    store: Store,
+    task: MergeTask,
+    found: Concatenation,
+    ids: IdSource,
+    clock: Clock,
+    on_progress: Progress | None,
+    threads: int,
+    disk: Store,
+) -> PartManifest:
+    """`execute_merge` by copying."""
+    keys, settings = table_keys(task.schema), TableSettings(task.schema.settings)
+    columns = {column.name: column for column in task.schema.stored}
+    readers = [PartReader(disk if s.local else store, task.directory, s.manifest, columns) for s in found.sources]
+    key_types = [key.type for key in keys.primary]
+    target = PartTarget(disk if task.local else store, task.directory, task.schema, settings, key_types, ids, clock)
+    spec = PartSpec(
+        settings.integer("index_granularity"),
+        result_partition(task),
+        result_minmax(task, keys),
+        task.result.level,
+        codec=found.codec,
+    )
+    writer = PartWriter(target, spec)
+    try:
+        meter = Meter(on_progress, task.rows, sum(source.manifest.bytes_on_disk for source in found.sources))
+        concatenate(writer, found, readers, meter, threads)
         return replace(writer.finish(), base_version=task.base_version)
     except BaseException:
         writer.abort()
@@ -150,7 +183,7 @@ class _Merge:
         windows = self._threads * max(1, sum(not reader.complete for reader in readers))
         self._window_bytes = max(budget - held, budget // 4) // windows
         key_bytes = sum(self._sizes[name] for name in self._order_columns())
-        self._progress = _Meter(on_progress, self._rows, key_bytes + sum(self._sizes.values()))
+        self._progress = Meter(on_progress, self._rows, key_bytes + sum(self._sizes.values()))
         for source in self._sources:
             source.find_matches(_BATCH_ROWS_MAX, self._window_bytes)
 
@@ -409,24 +442,6 @@ class _Merge:
         return min(_BATCH_ROWS_MAX, max(1, budget // row_bytes))
 
 
-def result_partition(task: MergeTask) -> Partition:
-    """The partition of the result."""
-    first = task.sources[0].manifest
-    return Partition(first.partition_id, bytes.fromhex(first.partition))
-
-
-def result_minmax(task: MergeTask, keys: TableKeys) -> dict[str, tuple[bytes, bytes]]:
-    """Extremes of the columns that the partition key reads, for a result with rows: those of the sources."""
-    filled = [source.manifest for source in task.sources if source.manifest.rows]
-    return {
-        source.text: merge_extremes(
-            [(bytes.fromhex(m.minmax[source.text][0]), bytes.fromhex(m.minmax[source.text][1])) for m in filled],
-            source.type,
-        )
-        for source in keys.partition_sources
-    }
-
-
 def _fixed_width(data_type: DataType) -> int:
     """Bytes of a value of a fixed-width type; 0 for other types."""
     kind = storage_type(data_type)
@@ -444,22 +459,3 @@ def _in_turn(rows: Sequence[int]) -> Iterator[MergeStep]:
             yield MergeStep(np.full(count, run, np.uint16), repeats, np.zeros(count, np.uint64))
             left -= count
             started = True
-
-
-class _Meter:
-    """Reports progress: converts the bytes read to rows."""
-
-    def __init__(self, on_progress: Progress | None, rows: int, units: float) -> None:
-        self._on_progress = on_progress
-        self._rows = rows
-        self._units = max(units, 1.0)
-        self._done = 0.0
-        self._lock = threading.Lock()
-
-    def add(self, units: float) -> None:
-        """Note `units` bytes more."""
-        if self._on_progress is None:
-            return
-        with self._lock:
-            self._done += units
-            self._on_progress(min(self._rows, int(self._rows * self._done / self._units)), self._rows)

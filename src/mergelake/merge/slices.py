@@ -29,8 +29,9 @@ from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.core.manifest_json import Count, ManifestJson
 from mergelake.core.settings import TableSettings
 from mergelake.log.encoding import is_sealed, sealed
-from mergelake.merge.execute import Progress, execute_merge, result_minmax, result_partition
+from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask, Split
+from mergelake.merge.result import Progress, result_minmax, result_partition
 from mergelake.merge.split import split_id, split_keys
 from mergelake.order.keys import table_keys
 from mergelake.order.states import StateMerger

@@ -8,6 +8,7 @@ loses work but no row.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,11 +16,14 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.format.names import stream_file_name
 from mergelake.log.state import ActivePart, State, VolatilePart
 from mergelake.log.volatile import inside, lacking, leaves, outermost, pending
 from mergelake.merge.plan import MergeSource, MergeTask
 from mergelake.merge.select import Candidate
 from mergelake.order.modes import ENGINES
+
+_HASHED = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,9 @@ def _tiles(
 def same_content(one: PartManifest, other: PartManifest) -> bool:
     """Whether two results of one merge hold the same rows, as far as their manifests tell.
 
-    The uncompressed bytes of the columns are compared; if the granules differ, only the number of rows.
+    The uncompressed bytes of the columns are compared; if the granules differ, only the number of rows. Not those of
+    LowCardinality columns: a part that was copied from others (`merge.concatenate`) has several dictionaries, as many
+    as the parts that were merged first.
     """
     if one.rows != other.rows:
         return False
@@ -119,7 +125,14 @@ def same_content(one: PartManifest, other: PartManifest) -> bool:
 
 
 def _plain_hashes(part: PartManifest) -> dict[str, str]:
-    return {name: file.uncompressed_hash for name, file in part.file_table().items() if name.endswith(".bin")}
+    """Hash of each data file, without those of LowCardinality columns, and without names that do not tell whose."""
+    files = {file.name[:-4]: file for file in part.file_table().values() if file.name.endswith(".bin")}
+    return {
+        stream: file.uncompressed_hash
+        for stream, file in files.items()
+        # Dots in names of columns are escaped; a name that was too long is a hash.
+        if not (stream.endswith(".dict") or stream_file_name(f"{stream}.dict") in files or _HASHED.fullmatch(stream))
+    }
 
 
 def choose_uploads(

@@ -25,8 +25,9 @@ from mergelake.core.clock import Clock
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartManifest
 from mergelake.core.settings import TableSettings
-from mergelake.merge.execute import Progress, execute_merge
+from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
+from mergelake.merge.result import Progress
 from mergelake.merge.source import SourceReader
 from mergelake.merge.view import Matches
 from mergelake.mutate.ranges import matching_ranges

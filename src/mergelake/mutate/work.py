@@ -6,8 +6,9 @@ from mergelake.core.clock import Clock
 from mergelake.core.errors import NotFoundError, error
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import Extent, PartManifest
-from mergelake.merge.execute import Progress, execute_merge
+from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
+from mergelake.merge.result import Progress
 from mergelake.merge.slices import execute_slice, execute_split
 from mergelake.mutate.execute import execute_mutation
 from mergelake.mutate.ranges import matching_ranges

@@ -125,7 +125,7 @@ class IndexSink:
 
     def _flush(self, drained: Sequence[tuple[str, bytes | memoryview]]) -> None:
         for name, data in drained:
-            self._part.write_index_bytes(name, data)
+            self._part.write_bytes(name, data)
 
 
 def index_values(index: BoundIndex, block: pa.RecordBatch | pa.Table, types: Mapping[str, DataType]) -> list[pa.Array]:

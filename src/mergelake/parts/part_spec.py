@@ -66,13 +66,13 @@ class PartSpec:
 
 @dataclass(frozen=True, slots=True)
 class TakenFiles:
-    """The columns and indexes of a Wide part whose files are stored already."""
+    """The columns and indexes of a Wide part whose files exist as bytes already."""
 
     rows: int
     marks: int
     """Granules, without the final mark."""
     files: Sequence[PartFile]
-    """Data and mark files of all columns and indexes."""
+    """Data and mark files of all columns and indexes, if they are stored; empty if `write_bytes` wrote them."""
     primary: bytes
     """The primary index, not compressed; empty without a primary key."""
     key_range: tuple[str, str]

@@ -112,7 +112,7 @@ class PartWriter:
             self.rows = rows
 
     def take_files(self, taken: TakenFiles) -> None:
-        """Set all columns and indexes, whose files are stored already, instead of writing them."""
+        """Set all columns and indexes, whose files are stored already or written as bytes, instead of writing them."""
         self._taken, self.rows = taken, taken.rows
         self._digests.update({file.name: digest_of(file) for file in taken.files})
         self._written = dict.fromkeys(self._columns, taken.rows)
@@ -129,19 +129,24 @@ class PartWriter:
         """A sink for the rows of one of `indexes`."""
         return IndexSink(self, index, self.spec.granules)
 
-    def write_index_bytes(self, name: str, data: bytes | memoryview) -> None:
-        """Append bytes to a file of an index."""
+    def write_bytes(self, name: str, data: bytes | memoryview) -> None:
+        """Append bytes to a file that no column sink writes."""
         if name not in self._spool:
             self._spool.claim(name)
         self._spool.write(name, data)
 
-    def index_done(self, digests: Mapping[str, FileDigest], rows: int) -> None:
-        """Register the files of an index that has been written from `rows` rows."""
+    def file_done(self, digests: Mapping[str, FileDigest]) -> None:
+        """End and register files of `write_bytes`."""
         for name in digests:
             self._spool.claim(name)  # an empty file was not claimed by a write
             self._spool.close(name)
         with self._lock:
             self._digests.update(digests)
+
+    def index_done(self, digests: Mapping[str, FileDigest], rows: int) -> None:
+        """End and register the files of an index that has been written from `rows` rows."""
+        self.file_done(digests)
+        with self._lock:
             self._indexed.append(rows)
 
     def finish(self) -> PartManifest:
@@ -197,7 +202,7 @@ class PartWriter:
             columns=tuple(column.id for column in self._columns.values()),
             schema_version=self.target.schema.version,
             part_type="Compact" if self.profile.compact else "Wide",
-            storage="full" if self._taken is not None else self._spool.storage,
+            storage="full" if self._taken is not None and self._taken.files else self._spool.storage,
             level=self.spec.level,
             created_ms=self.created_ms,
         )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from msgspec import structs
 
 from mergelake.core.manifest import PartFile, encode_files
+from mergelake.format.names import stream_file_name
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.volatile import build_task, same_content, volatile_allowed
 from tests.helpers.manifests import SCHEMA, manifest
@@ -75,6 +77,21 @@ def test_results_are_the_same_if_their_plain_bytes_are():
     assert same_content(one, replace(one, files=encode_files(marks)))
     # Granules of other sizes: some columns are encoded by the granule, so only the rows can be counted.
     assert same_content(one, replace(one, files=encode_files(wrong), marks=one.marks + 1))
+
+
+@pytest.mark.parametrize("name", ["l", "n" * 126, "x" * 140])
+def test_dictionaries_of_results_may_differ(name: str) -> None:
+    """Copied parts keep theirs; the last two names are too long with `.dict`, and for a file at all."""
+    one = manifest(1)
+    files = list(one.file_table().values())
+    streams = [f"{stream_file_name(stream)}.bin" for stream in (name, f"{name}.dict")]
+    few, many = (
+        replace(one, files=encode_files([*files, *(PartFile(s, 1, (), "", 1, digit * 32) for s in streams)]))
+        for digit in "12"
+    )
+    assert same_content(few, many)
+    wrong = [structs.replace(file, uncompressed_hash="0" * 32) for file in many.file_table().values()]
+    assert not same_content(few, replace(many, files=encode_files(wrong)))
 
 
 def test_only_merges_that_depend_on_nothing_but_their_sources_may_be_volatile():

@@ -1,0 +1,226 @@
+"""Merges whose sources follow one another by the key: their files are copied, no row is decoded.
+
+A table that is filled in the order of its key has such merges. `plan_concatenation` decides it by the manifests alone:
+
+- all rows of each source come before those of the next, by the keys of first and last rows, as the merge itself would
+  order them; where keys are equal at a seam, only if the primary key is the whole sorting key;
+- nothing changes a row: a plain MergeTree, without mutations, masks, DEDUPLICATE;
+- the sources have the files that a part has which is written now: same columns and indexes, same forms, same codec;
+- the last granule of each source is short, and stays so: at most `_MARKS_MAX` times the marks of an ordinary merge.
+  Granules of skip indexes that span several must not cross a seam.
+
+The result has the rows of the ordinary merge, in the same order. Files are written as by that, one object each or all
+packed in one. `parts.copied` does the copying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mergelake.core.errors import CorruptDataError
+from mergelake.core.manifest import PartFile, PartManifest
+from mergelake.core.settings import TableSettings
+from mergelake.format.codec import CODEC_LZ4, Codec
+from mergelake.format.compressed_blocks import decode_compressed_blocks
+from mergelake.format.granules import granule_size
+from mergelake.format.hashes import file_hash
+from mergelake.format.profile import Profile
+from mergelake.format.skip_files import is_index_file
+from mergelake.format.values import decode_values
+from mergelake.merge.plan import MergeSource, MergeTask
+from mergelake.merge.result import Meter
+from mergelake.order.keys import TableKeys, table_keys
+from mergelake.order.merging import merge_runs
+from mergelake.parts.ahead import hold_packed, open_parts
+from mergelake.parts.assemble import can_assemble
+from mergelake.parts.copied import CopiedStream, StreamCopier, copied_streams
+from mergelake.parts.default_codec import CODEC_FILE, CODEC_LARGE, default_codec
+from mergelake.parts.fetch import is_remote
+from mergelake.parts.objects import shared_size
+from mergelake.parts.part_spec import TakenFiles
+from mergelake.parts.reader import PartReader
+from mergelake.parts.writer import PartWriter, is_compact
+from mergelake.store.meter import Pool
+
+_MARKS_MAX = 1.25
+_FAR_STREAMS = 4
+"""Streams that are copied at once from a far store, where most of the time is spent waiting."""
+_THREAD_BYTES = 256 << 10
+"""Average bytes of a stream above which threads pay off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenation:
+    """How a merge is executed by copying."""
+
+    sources: tuple[MergeSource, ...]
+    """Those with rows, in the order of their rows."""
+    streams: tuple[CopiedStream, ...]
+    """With those of dictionaries within them."""
+    codec: Codec
+    """The default codec of the sources and of the result."""
+
+
+def plan_concatenation(task: MergeTask) -> Concatenation | None:
+    """How the merge is executed by copying; None if it has to be executed in the ordinary way. Pure."""
+    schema, settings = task.schema, TableSettings(task.schema.settings)
+    filled = [source for source in task.sources if source.manifest.rows]
+    if (
+        schema.engine != "MergeTree"
+        or task.kind == "mutation"
+        or task.deduplicate is not None
+        or task.split is not None
+        or not filled
+        or not all(_is_whole(source, task) for source in filled)
+        or not can_assemble(schema)
+        or not settings.integer("index_granularity_bytes")
+        or is_compact(settings, task.rows, task.plain_bytes)
+    ):
+        return None
+    if sum(source.manifest.marks for source in filled) > _MARKS_MAX * _ordinary_marks(task, settings):
+        return None
+    ordered = _in_order(filled, table_keys(schema))
+    if ordered is None:
+        return None
+    tables = [source.manifest.file_table() for source in ordered]
+    codec = _common_codec(task, settings)
+    if codec is None:
+        return None
+    streams = copied_streams(schema, codec)
+    single = [each for stream in streams for each in stream.streams]
+    profile = Profile(settings.text("part_profile") == "modern")
+    if not all(
+        _has_form(table, source.manifest, single, profile) for table, source in zip(tables, ordered, strict=True)
+    ):
+        return None
+    if any(source.manifest.marks % stream.granularity for source in ordered[:-1] for stream in streams):
+        return None
+    return Concatenation(tuple(ordered), tuple(streams), codec)
+
+
+def _is_whole(source: MergeSource, task: MergeTask) -> bool:
+    """Whether all rows of a source go into the result as they are, in files that were written for it."""
+    part, schema = source.manifest, task.schema
+    return (
+        not source.lacks
+        and part.part_type == "Wide"
+        and part.schema_version == schema.version
+        and part.columns == tuple(column.id for column in schema.stored)
+        # A mutated part refers to files of an older one, which may have the codecs of an older schema.
+        and all(shared_size(key) is not None for key in part.keys_outside())
+    )
+
+
+def _ordinary_marks(task: MergeTask, settings: TableSettings) -> int:
+    """Granules of the result of an ordinary merge."""
+    limits = settings.integer("index_granularity"), settings.integer("index_granularity_bytes")
+    return -(-task.rows // granule_size(task.rows, task.plain_bytes, *limits))
+
+
+def _in_order(sources: Sequence[MergeSource], keys: TableKeys) -> list[MergeSource] | None:
+    """The sources in the order of their rows; None if rows of one lie between those of another, or may do so."""
+    if not keys.sorting or len(sources) == 1:
+        return list(sources)
+    types, descending = [key.type for key in keys.primary], keys.descending[: keys.primary_length]
+    ends = [end for source in sources for end in source.manifest.key_range]
+    if not types or not all(ends):
+        return None
+    rows = decode_values(bytes.fromhex("".join(ends)), types, len(ends))
+    runs = [iter([[array.slice(2 * at, 2) for array in rows]]) for at in range(len(sources))]
+    steps = list(merge_runs(runs, types, descending))
+    order, repeats = (np.concatenate([getattr(step, name) for step in steps]) for name in ("runs", "repeats"))
+    if (order[::2] != order[1::2]).any():
+        return None
+    if len(keys.sorting) > len(types) and repeats[2::2].any():
+        return None  # the rest of the sorting key decides
+    return [sources[at] for at in order[::2].tolist()]
+
+
+def _common_codec(task: MergeTask, settings: TableSettings) -> Codec | None:
+    """The default codec of all sources, if it is that of an ordinary merge (`default_codec.merged_codec`)."""
+    size, given = task.plain_bytes, settings.text("default_compression_codec")
+    small = not given and size < settings.integer("min_bytes_for_zstd")
+    possible = (CODEC_LARGE, CODEC_LZ4) if small else (default_codec(settings, size),)
+    found = {file.hash if file else "" for file in (s.manifest.file_table().get(CODEC_FILE) for s in task.sources)}
+    return next((codec for codec in possible if found == {file_hash(f"CODEC({codec})".encode())}), None)
+
+
+def _has_form(
+    files: Mapping[str, PartFile], part: PartManifest, streams: Sequence[CopiedStream], profile: Profile
+) -> bool:
+    """Whether a part consists of the files that a part has which is written now."""
+    wanted = {name for stream in streams for name in (stream.data, stream.marks)}
+    found = {n for n in files if n.endswith((".bin", profile.mark_extension)) or is_index_file(n)}
+    others = {"checksums.txt", "columns.txt", "count.txt", "partition.dat", CODEC_FILE, profile.primary_index}
+    if profile.serialization is not None:
+        others.add("serialization.json")
+    rest = {name for name in files.keys() - found if not name.startswith("minmax_")}
+    form = files.get("serialization.json")
+    return (
+        found == wanted
+        and rest <= others
+        and (None if form is None else form.hash) == (profile.serialization and file_hash(profile.serialization))
+        and all(
+            max(files[stream.marks].size * (not profile.modern), files[stream.marks].uncompressed_size)
+            == stream.mark_bytes(part.marks)
+            for stream in streams
+        )
+    )
+
+
+def concatenate(
+    writer: PartWriter, found: Concatenation, sources: Sequence[PartReader], meter: Meter, threads: int
+) -> None:
+    """Write the columns, indexes and keys of the result; `sources` are readers of `found.sources`.
+
+    Raises CorruptDataError for a damaged source.
+    """
+    budget = writer.target.settings.integer("merge_max_chunk_bytes")
+    far = [source for source in sources if is_remote(source.store)]
+    held = hold_packed(far, budget)
+    waiting = [source for source in far if not source.complete]
+    # The small files of packed parts are fetched together.
+    open_parts([source for source in waiting if source.manifest.storage == "packed"], [])
+    sizes = {
+        stream.data: sum(source.files[each.data].size for source in sources for each in stream.streams)
+        for stream in found.streams
+    }
+    if waiting:
+        threads = max(threads, _FAR_STREAMS)
+    elif sum(sizes.values()) < _THREAD_BYTES * len(sizes):
+        threads = 1
+    copier = StreamCopier(writer, sources, max(budget - held, budget // 4) // threads, meter.add)
+    streams = sorted(found.streams, key=lambda stream: -sizes[stream.data])
+    if threads == 1:
+        for stream in streams:
+            copier.copy(stream)
+    else:
+        with Pool(threads, thread_name_prefix="mergelake-copy") as pool:
+            work = [pool.submit(copier.copy, stream) for stream in streams]
+            try:
+                for done in work:
+                    done.result()
+            except BaseException:
+                for each in work:
+                    each.cancel()
+                raise
+    rows, marks = (sum(getattr(source.manifest, name) for source in sources) for name in ("rows", "marks"))
+    key_range = (sources[0].manifest.key_range[0], sources[-1].manifest.key_range[1])
+    writer.take_files(TakenFiles(rows, marks, (), _primary_index(writer, copier, sources), key_range))
+
+
+def _primary_index(writer: PartWriter, copier: StreamCopier, sources: Sequence[PartReader]) -> bytes:
+    """The primary keys at all marks and of the last row."""
+    if not writer.target.key_types:
+        return b""
+    name, pieces = writer.profile.primary_index, []
+    for source, body in zip(sources, copier.small_files(name), strict=True):
+        plain = decode_compressed_blocks(body) if name.endswith(".cidx") else body
+        last = bytes.fromhex(source.manifest.key_range[1])
+        if not plain.endswith(last):
+            raise CorruptDataError(f"{name} of part {source.manifest.id} does not end with the key of its last row")
+        pieces.append(plain if source is sources[-1] else plain[: len(plain) - len(last)])
+    return b"".join(pieces)
