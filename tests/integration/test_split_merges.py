@@ -13,11 +13,15 @@ import mergelake as ml
 from mergelake.core.errors import MergelakeError
 from mergelake.gc.collect import collect_round
 from mergelake.lake.work import commit_work, plan_work, work, work_on_spark
-from mergelake.merge import slices as slices_module
+from mergelake.log.conflict import check
+from mergelake.log.operations import Publish
+from mergelake.log.retention import refers
+from mergelake.merge import execute, slices as slices_module
 from mergelake.merge.commit import commit_merge
 from mergelake.merge.optimize import plan_optimize
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.slices import execute_slice, execute_split, slice_tasks, with_split, written_slices
+from mergelake.parts import ahead
 from mergelake.store import Store, open_store
 
 ROWS = 20_000
@@ -51,13 +55,18 @@ def rows(table: ml.Table, final: bool = False) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.scan(final=final).arrow().to_pylist())
 
 
-def test_slices_read_their_ranges_alone_and_nothing_is_written_twice(s3_url: str, s3_options: dict[str, str]) -> None:
-    table = filled(s3_url, s3_options, more=", min_bytes_for_full_part_storage = 0")
+@pytest.mark.parametrize("packed", [False, True])
+def test_slices_read_their_ranges_alone_and_nothing_is_written_twice(
+    packed: bool, s3_url: str, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "SLICE_GAP_BYTES", 100)  # these parts are small: granules have 1 KB
+    monkeypatch.setattr(ahead, "SMALL_BYTES", 1000)
+    table = filled(s3_url, s3_options, more="" if packed else ", min_bytes_for_full_part_storage = 0")
     handle, expected = table.handle, rows(table, final=True)
     task = planned(table)
     assert task.split is not None
     assert task.split.slices > 4
-    store = open_store(s3_url, {**s3_options, "coalesce_gap": "0"})
+    store = open_store(s3_url, s3_options)
     before = store.counters
     for piece in slice_tasks(task):
         execute_slice(store, piece, handle.ids, handle.clock)
@@ -121,12 +130,36 @@ def test_a_restarted_driver_writes_what_is_missing_only(tmp_path: Path, monkeypa
     assert {found[0].id, found[1].id} <= {key.partition("/")[0] for key in part.object_keys()}
 
 
+def test_a_part_of_slices_is_a_part_for_everything_else(tmp_path: Path) -> None:
+    table = filled(str(tmp_path), more=", min_bytes_for_full_part_storage = 10000")
+    expected = rows(table, final=True)
+    task = planned(table)
+    commit_merge(table.handle, task, execute_split(table.handle.store, task, table.handle.ids, table.handle.clock))
+    db = ml.connect(str(tmp_path))
+    findings = [finding for _, report in db.warehouse.fsck() for finding in report.findings]
+    assert task.split is not None
+    assert [(finding.kind, finding.where) for finding in findings] == [("orphan", task.split.id)]  # the records
+    table.publish()
+    clone = db.warehouse.clone_table("t", "copy")
+    assert rows(clone) == expected
+    for each in (table, clone):
+        each.update({"x": "x + 1"}, where="k % 3 = 0")
+        each.apply_mutations()
+        assert rows(each) == [(k, v, s, x + (k % 3 == 0)) for k, v, s, x in expected]
+        assert each.check().column("is_passed").to_pylist() == [1]
+    assert sum(1 for _ in table.scan(where="k BETWEEN 5000 AND 5100")) == sum(5000 <= k <= 5100 for k, *_ in expected)
+
+
 def test_collection_keeps_slices_that_count_and_takes_all_others(tmp_path: Path) -> None:
     table = filled(str(tmp_path), more=", gc_grace_seconds = 0, history_retention_seconds = 0")
     handle, expected = table.handle, rows(table, final=True)
     task = planned(table)
     part = execute_split(handle.store, task, handle.ids, handle.clock)
     attempt = execute_slice(handle.store, slice_tasks(task)[0], handle.ids, handle.clock)  # a second one, for nothing
+    state, ids = handle.log.state, task.source_ids
+    assert check(state, Publish(part, ids, "optimize", begun=refers(part))) is None
+    assert "no longer kept" in check(state, Publish(part, ids, "optimize", begun=refers(part)[1:])).reason
+    assert "another table" in check(state, Publish(part, ids, "optimize", begun=(*refers(part), "/t/x"))).reason
     commit_merge(handle, task, part)
     for _ in range(4):
         collect_round(handle)

@@ -61,7 +61,7 @@ _TABLE = (
         "Merges in Spark whose source parts have this many bytes are cut into slices by the primary key, a task each; "
         "0: none",
     ),
-    Setting("merge_slice_bytes", GIB, "Bytes of the source parts of a slice of a merge, about"),
+    Setting("merge_slice_bytes", GIB, "Bytes of the source parts of a slice of a merge, about; 0: no merge is cut"),
     Setting(
         "min_bytes_for_zstd",
         400 * MIB,

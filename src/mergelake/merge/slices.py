@@ -49,6 +49,8 @@ from mergelake.parts.reader import PartReader
 from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 
+SLICES_MAX = 10_000
+"""Most slices of a merge: each is a task that holds the manifests of all sources."""
 _FORMAT = 1
 _AT_ONCE = 8
 
@@ -63,7 +65,13 @@ def with_split(store: Store, task: MergeTask, fence: int) -> MergeTask:
     least, slice_bytes = map(settings.integer, ("min_bytes_to_split_merge", "merge_slice_bytes"))
     keys = table_keys(task.schema)
     local = task.local or any(source.local for source in task.sources)
-    if not least or task.bytes_on_disk < least or task.kind == "mutation" or local or not keys.primary:
+    if (
+        not (least and slice_bytes)
+        or task.bytes_on_disk < least
+        or task.kind == "mutation"
+        or local
+        or not keys.primary
+    ):
         return task
     if task.deduplicate is not None or not can_assemble(task.schema):  # equal rows may lie in several slices
         return task
@@ -77,7 +85,7 @@ def with_split(store: Store, task: MergeTask, fence: int) -> MergeTask:
         rows = reader.granule_rows
         marks.append([array.slice(0, len(rows)) for array in reader.primary_index(types)])
         weights.append(np.maximum(rows * reader.manifest.bytes_on_disk // reader.manifest.rows, 1))
-    slices = -(-task.bytes_on_disk // max(slice_bytes, 1))
+    slices = min(-(-task.bytes_on_disk // slice_bytes), SLICES_MAX)
     cut = split_keys(marks, weights, types, keys.descending[: len(types)], slices)
     return replace(task, split=Split(split_id(task, cut), tuple(cut), fence)) if cut else task
 

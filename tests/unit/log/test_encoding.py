@@ -27,6 +27,7 @@ EVERY_KIND = (
     ops.DropRange(None, "truncate", None, 7, hashes=(("h", 6, ("a",)),)),
     ops.DropTable(),
     ops.Publish(manifest(4, "2026", base_version=7), ("a",), "mutation", "v", (8, 9)),
+    ops.Publish(manifest(5, "2026"), ("a",), begun=("f" * 32,)),
     ops.AddParts((manifest(5),), detached=("d",)),
     ops.AddVolatile("v", "2026", ("a", "b"), ops.MergeRecipe(1, 1_700_000_000_000), "node"),
     ops.CancelVolatile(("v",), "gave up"),
