@@ -16,11 +16,12 @@ from mergelake.lake.work import commit_work, plan_work, work, work_on_spark
 from mergelake.log.conflict import check
 from mergelake.log.operations import Publish
 from mergelake.log.retention import refers
-from mergelake.merge import slices as slices_module
+from mergelake.merge import execute, slices as slices_module
 from mergelake.merge.commit import commit_merge
 from mergelake.merge.optimize import plan_optimize
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.slices import execute_slice, execute_split, slice_tasks, with_split, written_slices
+from mergelake.parts import ahead
 from mergelake.store import Store, open_store
 
 ROWS = 20_000
@@ -54,13 +55,18 @@ def rows(table: ml.Table, final: bool = False) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.scan(final=final).arrow().to_pylist())
 
 
-def test_slices_read_their_ranges_alone_and_nothing_is_written_twice(s3_url: str, s3_options: dict[str, str]) -> None:
-    table = filled(s3_url, s3_options, more=", min_bytes_for_full_part_storage = 0")
+@pytest.mark.parametrize("packed", [False, True])
+def test_slices_read_their_ranges_alone_and_nothing_is_written_twice(
+    packed: bool, s3_url: str, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "SLICE_GAP_BYTES", 100)  # these parts are small: granules have 1 KB
+    monkeypatch.setattr(ahead, "SMALL_BYTES", 1000)
+    table = filled(s3_url, s3_options, more="" if packed else ", min_bytes_for_full_part_storage = 0")
     handle, expected = table.handle, rows(table, final=True)
     task = planned(table)
     assert task.split is not None
     assert task.split.slices > 4
-    store = open_store(s3_url, {**s3_options, "coalesce_gap": "0"})
+    store = open_store(s3_url, s3_options)
     before = store.counters
     for piece in slice_tasks(task):
         execute_slice(store, piece, handle.ids, handle.clock)

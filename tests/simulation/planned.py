@@ -57,6 +57,11 @@ class PlannedNode(Actor):
         return {self.tick: 5, self.work: 8, self.leave: 0.2, self.reopen: 0.1}
 
     @property
+    def together(self) -> int:
+        """Merges that it executes together; of two nodes the second does."""
+        return 3 if self.node.endswith("2") else 1
+
+    @property
     def node(self) -> str:
         machine = self.process.machine
         return machine.alias or machine.name
@@ -81,6 +86,7 @@ class PlannedNode(Actor):
             disk=disk,
             build=self.build_bytes,
             run_mutations=self.mutation_bytes,
+            run_joined=self.joined_bytes if self.together > 1 else None,
             listening=self.listening(),
         )
         self.worker.actor = self
@@ -94,20 +100,31 @@ class PlannedNode(Actor):
             self.handle = None
             return
         now_ms, slots = self.process.clock.now_ms(), MergeSlots(total=SLOTS)
-        node = NodeView(self.node, now_ms, slots, disk=True, cache_bytes=300, merges=self.merges)
+        node = NodeView(
+            self.node, now_ms, slots, disk=True, cache_bytes=300, merges=self.merges, together=self.together
+        )
         views = [view for view in [self.worker.view()] if not view.state.dropped]
+        joined = []
         for action in tick(node, views, self.memories):
             self.worker.start(action)
-            if isinstance(action, (Merge, Mutate, Build, Upload)):
+            if isinstance(action, Merge) and action.joins:
+                joined.append(action)
+            elif isinstance(action, (Merge, Mutate, Build, Upload)):
                 self.started.append(action)
             else:
                 self.worker.finish(action)
             self.world.did[type(action).__name__] += 1
+        self.started += [joined] if joined else []
+        self.world.did["merges together"] += len(joined) > 1
         assert self.worker.status.results_different == 0, "two nodes made different rows of one volatile part"
 
     def work(self) -> None:
         if self.worker is not None and self.started:
-            self.worker.finish(self.started.pop(self.random.randrange(len(self.started))))
+            action = self.started.pop(self.random.randrange(len(self.started)))
+            if isinstance(action, list):
+                self.worker.finish_together(action)
+            else:
+                self.worker.finish(action)
 
     def leave(self) -> None:
         """And come back, with what is on the disk."""
@@ -135,6 +152,10 @@ class PlannedNode(Actor):
 
     def merge_bytes(self, handle, task):
         return self.write(task.result.partition_id, self.rows_of(task), task.base_version)
+
+    def joined_bytes(self, handle, tasks):
+        """None for a task that has to be executed alone, here each third."""
+        return [self.merge_bytes(handle, task) if at % 3 != 2 else None for at, task in enumerate(tasks)]
 
     def mutation_bytes(self, handle, tasks):
         """None for the parts in which no row changes."""

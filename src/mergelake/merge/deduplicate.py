@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
@@ -65,8 +66,8 @@ class Repetitions:
         self._hashed = [schema.column(name) for name in names if name not in ordered]
         self._last: list[pa.Array] | None = None
         """Values of `_runs` in the last row."""
-        self._seen = np.empty((0, 2), np.uint64)
-        """Hashes of the rows of the last run."""
+        self._seen = _Hashes()
+        """Those of the rows of the last run."""
 
     def push(self, block: pa.RecordBatch) -> Mask:
         """For each row of the next block, which has all columns, whether an earlier row has equal values."""
@@ -79,13 +80,16 @@ class Repetitions:
             columns = [block.column(column.name) for column in self._hashed]
             cells = value_cells(columns, [column.type for column in self._hashed])
             hashes = siphash128_rows(cells).view(np.uint64)
-        every, numbers = np.concatenate([self._seen, hashes]), np.append(np.zeros(len(self._seen), np.int64), runs)
-        order = np.lexsort((every[:, 0], every[:, 1], numbers))  # stable: of equal rows the first comes first
-        again = np.zeros(len(every), np.bool_)
-        same = (every[order[1:]] == every[order[:-1]]).all(axis=1) & (numbers[order[1:]] == numbers[order[:-1]])
-        again[order[1:]] = same
-        self._seen = every[~again & (numbers == runs[-1])]
-        repeats: Mask = again[len(numbers) - rows :]
+        order = np.lexsort((hashes[:, 0], hashes[:, 1], runs))  # stable: of equal rows the first comes first
+        same = (hashes[order[1:]] == hashes[order[:-1]]).all(axis=1) & (runs[order[1:]] == runs[order[:-1]])
+        repeats: Mask = np.zeros(rows, np.bool_)
+        repeats[order[1:]] = same
+        going_on = np.flatnonzero((runs == 0) & ~repeats)
+        repeats[going_on] = self._seen.has(hashes[going_on])
+        fresh = hashes[(runs == runs[-1]) & ~repeats]
+        if runs[-1]:
+            self._seen = _Hashes()
+        self._seen.add(fresh)
         return repeats
 
     def _continued(self, block: pa.RecordBatch) -> Mask:
@@ -100,3 +104,29 @@ class Repetitions:
         self._last = [each.slice(block.num_rows - 1) for each in values]
         continued: Mask = same[len(same) - block.num_rows :]
         return continued
+
+
+class _Hashes:
+    """A set of hashes, shape (rows, 2), sorted by their first halves."""
+
+    def __init__(self) -> None:
+        self._first = np.empty(0, np.uint64)
+        self._second = np.empty(0, np.uint64)
+
+    def has(self, hashes: NDArray[np.uint64]) -> Mask:
+        """For each whether it is in the set."""
+        first, second = hashes[:, 0], hashes[:, 1]
+        begin, end = (np.searchsorted(self._first, first, side) for side in ("left", "right"))
+        found: Mask = end > begin
+        at = np.flatnonzero(found)
+        found[at] = self._second[begin[at]] == second[at]
+        for row in np.flatnonzero(end - begin > 1):  # halves that are equal by chance
+            found[row] = (self._second[begin[row] : end[row]] == second[row]).any()
+        return found
+
+    def add(self, hashes: NDArray[np.uint64]) -> None:
+        """Add hashes that are not in the set."""
+        hashes = hashes[np.argsort(hashes[:, 0])]
+        places = np.searchsorted(self._first, hashes[:, 0])
+        self._first = np.insert(self._first, places, hashes[:, 0])
+        self._second = np.insert(self._second, places, hashes[:, 1])

@@ -60,6 +60,8 @@ _TOGETHER_MAX = 256
 """Maximum number of columns that are read together."""
 _THREAD_BYTES = 256 << 10
 """Average bytes of a column above which threads pay off."""
+SLICE_GAP_BYTES = 32 << 10
+"""Ranges of an object that are further apart are requested apart for a slice: what lies between is of other slices."""
 _logger = logging.getLogger("mergelake.merge")
 
 
@@ -161,8 +163,9 @@ class _Merge:
         readers = [source.reader for source in self._sources]
         far = [reader for reader in readers if is_remote(reader.store)]
         budget = self._settings.integer("merge_max_chunk_bytes")
-        # Of a slice's sources only ranges are read.
         held = hold_packed(far, budget) if task.slice is None else 0
+        for reader in readers if task.slice is not None else ():
+            reader.gap = SLICE_GAP_BYTES
         far = [reader for reader in far if not reader.complete]
         key = [key.type for key in self._keys.primary] if task.slice is not None else None
         stored = [column.name for column in task.schema.stored]

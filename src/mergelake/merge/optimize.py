@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from mergelake.core.cancel import check, current
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.errors import MergelakeError, UnavailableError, error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.progress import OnProgress, Progress
 from mergelake.core.schema import TableSchema
@@ -156,10 +156,13 @@ class _Work:
         begun = self._begun(group)
         try:
             manifests = execute_together(self._handle.store, begun, self._handle.ids, self._handle.clock)
-        except MergelakeError as problem:
+        except UnavailableError as problem:
             check()
             self.failures.append(problem)
             return []
+        except MergelakeError:  # of one of them: the others do not fail alone
+            check()
+            return group
         self._commit([(task, part) for task, part in zip(begun, manifests, strict=True) if part is not None])
         return [task for task, part in zip(group, manifests, strict=True) if part is None]
 

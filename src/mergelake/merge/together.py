@@ -156,7 +156,8 @@ def _written(
         partition = Partition(source.partition_id, bytes.fromhex(source.partition))
         block = pa.table(collapse_block(ordered.slice(end - count, count), schema, keys, mode))
         if block.num_rows:
-            pieces[at] = Piece(block, partition, task.result.level, base_version=task.base_version)
+            # Ids are drawn before threads upload: the call waits for its turn with them.
+            pieces[at] = Piece(block, partition, task.result.level, ids.new_id(), task.base_version)
     objects = PartObjects(store, target.directory, ids, share_max=0, object_max=0)
     try:
         made = list(write_pieces(replace(target, objects=objects), keys, list(pieces.values())))

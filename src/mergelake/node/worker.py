@@ -25,6 +25,7 @@ from mergelake.core.errors import (
     InvalidInputError,
     MergelakeError,
     NotFoundError,
+    UnavailableError,
     error,
 )
 from mergelake.core.manifest import PartManifest
@@ -295,10 +296,13 @@ class TableWorker:
         alone: Sequence[Merge] = actions
         if self._run_joined is not None and len(actions) > 1 and not self._abandon():
             try:
-                alone = self._merge_together(actions, self._run_joined)
-            except Exception as failure:  # noqa: BLE001  as in `finish`
+                with metered(self.handle.store):
+                    alone = self._merge_together(actions, self._run_joined)
+            except UnavailableError as failure:
                 self._failed(actions[0], failure)
                 alone = ()
+            except Exception as failure:  # noqa: BLE001  one of them fails alone, too, and the others do not
+                _logger.info("merges of %s are executed one by one: %s", self.name, failure)
         left = {work_key(action) for action in alone}
         with self._lock:
             for action in actions:
@@ -319,7 +323,7 @@ class TableWorker:
         for at, (task, part), failure in zip(done, results, commit_merges(handle, results), strict=True):
             if failure is None:
                 self._failures.over()
-                self._merged(task, part, running[at])
+                self._merged(task, part, running[at], together=len(actions))
             elif isinstance(failure, ConflictError):
                 self.status.add(merges_lost=1)
             else:
@@ -447,15 +451,19 @@ class TableWorker:
         running.begin(task)
         return running
 
-    def _merged(self, task: MergeTask, made: PartManifest, running: Running) -> None:
+    def _merged(self, task: MergeTask, made: PartManifest, running: Running, together: int = 1) -> None:
+        """`together`: merges of which the requests that were counted are."""
         self.status.add(merges_done=1, rows_merged=task.rows, bytes_merged=task.bytes_on_disk)
-        self._note("merge", "merged %d parts into %s", running, made, len(task.sources), running.part)
+        shared = {"together": together} if together > 1 else {}
+        self._note("merge", "merged %d parts into %s", running, made, len(task.sources), running.part, **shared)
 
-    def _note(self, event: str, text: str, running: Running, made: PartManifest, *arguments: object) -> None:
+    def _note(
+        self, event: str, text: str, running: Running, made: PartManifest, *arguments: object, **more: object
+    ) -> None:
         """Log an action that is done."""
         seconds = (self.handle.clock.now_ms() - running.started_ms) / 1000
         facts = {"table": self.name, "partition": running.partition_id, "kind": running.kind, "parts": running.parts}
-        facts |= {"rows": made.rows, "bytes": made.bytes_on_disk, "seconds": seconds, **_asked()}
+        facts |= {"rows": made.rows, "bytes": made.bytes_on_disk, "seconds": seconds, **_asked(), **more}
         _logger.info(text, *arguments, extra=event_of(event, **facts))
 
     # -- mutations -----------------------------------------------------------------------------

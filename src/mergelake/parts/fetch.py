@@ -37,11 +37,22 @@ class PartRanges:
     directory: str
     files: Mapping[str, PartFile]
     ranges: Sequence[FileRange]
+    gap: int | None = None
+    """Ranges of an object that are further apart are requested apart; None: as the store does."""
 
 
-def fetch(store: Store, directory: str, files: Mapping[str, PartFile], ranges: Sequence[FileRange]) -> list[Buffer]:
-    """The bytes of each range. Raises `CorruptDataError` if an object is shorter than the manifest says."""
-    return fetch_parts(store, [PartRanges(directory, files, ranges)])[0]
+def fetch(
+    store: Store,
+    directory: str,
+    files: Mapping[str, PartFile],
+    ranges: Sequence[FileRange],
+    gap: int | None = None,
+) -> list[Buffer]:
+    """The bytes of each range; `gap` as of `PartRanges`.
+
+    Raises `CorruptDataError` if an object is shorter than the manifest says.
+    """
+    return fetch_parts(store, [PartRanges(directory, files, ranges, gap)])[0]
 
 
 def fetch_parts(store: Store, parts: Sequence[PartRanges]) -> list[list[Buffer]]:
@@ -63,7 +74,7 @@ def begin_parts(store: Store, parts: Sequence[PartRanges]) -> Callable[[], list[
                 requests.append((start, length))
             part_pieces.append(requested)
         pieces.append(part_pieces)
-    wait_for = _begin(store, wanted)
+    wait_for = _begin(store, wanted, min((part.gap for part in parts if part.gap is not None), default=None))
 
     def bodies() -> list[list[Buffer]]:
         received = wait_for()
@@ -129,11 +140,14 @@ def _pieces(directory: str, file: PartFile, part: FileRange) -> list[tuple[str, 
     return out
 
 
-def _begin(store: Store, wanted: Mapping[str, list[tuple[int, int]]]) -> Callable[[], dict[str, list[Buffer]]]:
+def _begin(
+    store: Store, wanted: Mapping[str, list[tuple[int, int]]], gap_max: int | None = None
+) -> Callable[[], dict[str, list[Buffer]]]:
     if not is_remote(store):
         return lambda: {key: store.get_ranges(key, requests) for key, requests in wanted.items()}
     local = _held(store, wanted)
     gap = int(dict(store.spec.options).get("coalesce_gap", _GAP_BYTES))
+    gap = gap if gap_max is None else min(gap, gap_max)
     far = [(key, requests) for key, requests in wanted.items() if key not in local]
     groups = [(key, near) for key, requests in far for near in _near(requests, gap)]
 

@@ -110,6 +110,8 @@ class PartReader:
         self._prefetched: dict[str, Buffer] = {}  # small files, not decoded yet
         self._first = ""  # the column whose marks determine the granules; the part's first if empty
         self._held: Held | None = None
+        self.gap: int | None = None
+        """As of `PartRanges`, for readers of a share of the part."""
         if is_remote(store):
             self.regain()
 
@@ -213,7 +215,7 @@ class PartReader:
 
     def part_ranges(self, ranges: Sequence[FileRange]) -> PartRanges:
         """Ranges of this part's files, as `fetch_parts` takes them."""
-        return PartRanges(self.directory, self.files, ranges)
+        return PartRanges(self.directory, self.files, ranges, self.gap)
 
     def begin(self, ranges: Sequence[FileRange]) -> Callable[[], ReadWindow | None]:
         """Request ranges of data files (see `needs`); the returned function waits for the window `ahead` of `read`."""
@@ -228,7 +230,7 @@ class PartReader:
 
     def bytes_of(self, ranges: Sequence[FileRange]) -> list[memoryview]:
         """The bytes of ranges of data files; those not in memory are fetched."""
-        window = fetch_window(self.store, self.directory, self.files, ranges, self.held)
+        window = fetch_window(self.store, self.directory, self.files, ranges, self.held, self.gap)
         return [window.get(part.name, part.start, part.end) for part in ranges]
 
     def take(self, files: Mapping[str, Buffer], *, complete: bool, first: str = "") -> None:
@@ -316,7 +318,7 @@ class PartReader:
         if under is not None and self.complete:
             return under
         wanted = [FileRange(*need) for step in steps for reader in readers.values() for need in _needs(reader, step)]
-        return fetch_window(self.store, self.directory, self.files, wanted, under)
+        return fetch_window(self.store, self.directory, self.files, wanted, under, self.gap)
 
     def _bounded(self, sources: Mapping[str, _Source], window: ReadWindow, step: ReadStep) -> list[ReadStep]:
         """The step, halved until the uncompressed bytes of every column are at most `BATCH_PLAIN_BYTES`."""

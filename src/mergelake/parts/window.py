@@ -51,14 +51,15 @@ def fetch_window(
     files: Mapping[str, PartFile],
     wanted: Sequence[FileRange],
     under: ReadWindow | None = None,
+    gap: int | None = None,
 ) -> ReadWindow:
-    """Fetch ranges that may overlap, each byte once, without those that `under` covers."""
+    """Fetch ranges that may overlap, each byte once, without those that `under` covers. `gap` as of `PartRanges`."""
     ranges = merge_ranges(wanted)
     if under is not None:
         ranges = [part for part in ranges if not under.covers(part)]
         if not ranges:
             return under
-    return ReadWindow(ranges, fetch(store, directory, files, ranges), under)
+    return ReadWindow(ranges, fetch(store, directory, files, ranges, gap), under)
 
 
 def merge_ranges(wanted: Sequence[FileRange]) -> list[FileRange]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mergelake.core.errors import MergelakeError
-from mergelake.merge.deduplicate import Repetitions, deduplicated_columns
+from mergelake.merge.deduplicate import Repetitions, _Hashes, deduplicated_columns
 from mergelake.merge.optimize import plan_optimize
 from mergelake.merge.task_json import decode_task, encode_task
 from mergelake.sql.database import connect
@@ -107,3 +107,12 @@ def test_sums_are_never_minus_zero():
     db.sql("CREATE TABLE t (k UInt8, f Float64, n UInt8) ENGINE = SummingMergeTree ORDER BY k")
     db.sql("INSERT INTO t VALUES (1, -0., 1), (2, -0., 1), (2, -0., 1)")
     assert [str(row[1]) for row in db.table("t").scan(ordered=True)] == ["0.0", "0.0"]
+
+
+def test_hashes_whose_halves_are_equal_are_told_apart():
+    hashes = _Hashes()
+    hashes.add(np.array([[5, 1], [5, 2], [1, 9]], np.uint64))
+    hashes.add(np.array([[5, 3], [0, 0]], np.uint64))
+    asked = np.array([[5, 1], [5, 3], [5, 4], [1, 1], [1, 9], [0, 0], [7, 7]], np.uint64)
+    assert hashes.has(asked).tolist() == [True, True, False, False, True, True, False]
+    assert _Hashes().has(asked).tolist() == [False] * 7

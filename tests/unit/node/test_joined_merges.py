@@ -36,7 +36,8 @@ def rows(table):
     return sorted(zip(*(column.to_pylist() for column in table.scan().arrow().columns), strict=True))
 
 
-def test_hundreds_of_merges_take_a_few_entries_and_gets():
+def test_hundreds_of_merges_take_a_few_entries_and_gets(caplog):
+    caplog.set_level("INFO", "mergelake.node")
     warehouse, table = lake()
     before = rows(table)
     version, counters = table.version, table.handle.store.counters
@@ -51,6 +52,10 @@ def test_hundreds_of_merges_take_a_few_entries_and_gets():
     assert used.details["put data"] == 150
     assert used.details["get data"] <= 3 * (150 // TOGETHER_MAX + 2) + 450  # and the scan after it
     assert node.report().running == []
+    merges = [record.facts for record in caplog.records if getattr(record, "event", "") == "merge"]
+    assert len(merges) == 150
+    assert {each["partition"] for each in merges} == {str(n) for n in range(150)}
+    assert max(each["together"] for each in merges) > TOGETHER_MAX
     node.drain()
 
 
@@ -159,3 +164,14 @@ def test_two_nodes_take_other_merges_and_lose_few():
         node.drain()
     table.refresh()
     assert table.handle.log.state.part_count == 400
+
+
+def test_a_failure_of_the_group_is_one_of_no_merge():
+    warehouse, table = lake(20)
+    node = warehouse.node()
+    node._run_joined = lambda handle, tasks: 1 // 0
+    settled(node)
+    assert (node.status.merges_done, node.status.merges_failed) == (20, 0)
+    table.refresh()
+    assert table.handle.log.state.part_count == 20
+    node.drain()
