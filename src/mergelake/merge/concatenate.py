@@ -5,7 +5,8 @@ A table that is filled in the order of its key has such merges. `plan_concatenat
 - all rows of each source come before those of the next, by the keys of first and last rows, as the merge itself would
   order them; where keys are equal at a seam, only if the primary key is the whole sorting key;
 - nothing changes a row: a plain MergeTree, without mutations, masks, DEDUPLICATE;
-- the sources have the files that a part has which is written now: same columns and indexes, same forms, same codec;
+- the sources have the files that a part has which is written now: same columns and indexes, same forms; where the
+  default codec of the result is another one, blocks are compressed anew, as they are cut;
 - the last granule of each source is short, and stays so: at most `_MARKS_MAX` times the marks of an ordinary merge.
   Granules of skip indexes that span several must not cross a seam.
 
@@ -15,13 +16,14 @@ packed in one. `parts.copied` does the copying.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mergelake.core.errors import CorruptDataError
-from mergelake.core.manifest import PartFile, PartManifest
+from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.codec import CODEC_LZ4, Codec
 from mergelake.format.compressed_blocks import decode_compressed_blocks
@@ -61,7 +63,9 @@ class Concatenation:
     streams: tuple[CopiedStream, ...]
     """With those of dictionaries within them."""
     codec: Codec
-    """The default codec of the sources and of the result."""
+    """The default codec of the result."""
+    anew: tuple[frozenset[str], ...]
+    """For each source the data files whose blocks are compressed anew, by another codec."""
 
 
 def plan_concatenation(task: MergeTask) -> Concatenation | None:
@@ -85,20 +89,21 @@ def plan_concatenation(task: MergeTask) -> Concatenation | None:
     ordered = _in_order(filled, table_keys(schema))
     if ordered is None:
         return None
-    tables = [source.manifest.file_table() for source in ordered]
-    codec = _common_codec(task, settings)
-    if codec is None:
+    codecs = _source_codecs(task, settings)
+    if codecs is None:
         return None
+    codec = _merged_codec(task, settings, codecs.values())
     streams = copied_streams(schema, codec)
     single = [each for stream in streams for each in stream.streams]
     profile = Profile(settings.text("part_profile") == "modern")
-    if not all(
-        _has_form(table, source.manifest, single, profile) for table, source in zip(tables, ordered, strict=True)
-    ):
+    if not all(_has_form(source.manifest, single, profile) for source in ordered):
         return None
     if any(source.manifest.marks % stream.granularity for source in ordered[:-1] for stream in streams):
         return None
-    return Concatenation(tuple(ordered), tuple(streams), codec)
+    anew = {old: _recoded(schema, old, single) for old in set(codecs.values())}
+    return Concatenation(
+        tuple(ordered), tuple(streams), codec, tuple(anew[codecs[source.manifest.id]] for source in ordered)
+    )
 
 
 def _is_whole(source: MergeSource, task: MergeTask) -> bool:
@@ -139,19 +144,37 @@ def _in_order(sources: Sequence[MergeSource], keys: TableKeys) -> list[MergeSour
     return [sources[at] for at in order[::2].tolist()]
 
 
-def _common_codec(task: MergeTask, settings: TableSettings) -> Codec | None:
-    """The default codec of all sources, if it is that of an ordinary merge (`default_codec.merged_codec`)."""
-    size, given = task.plain_bytes, settings.text("default_compression_codec")
-    small = not given and size < settings.integer("min_bytes_for_zstd")
-    possible = (CODEC_LARGE, CODEC_LZ4) if small else (default_codec(settings, size),)
-    found = {file.hash if file else "" for file in (s.manifest.file_table().get(CODEC_FILE) for s in task.sources)}
-    return next((codec for codec in possible if found == {file_hash(f"CODEC({codec})".encode())}), None)
+def _source_codecs(task: MergeTask, settings: TableSettings) -> dict[str, Codec] | None:
+    """The default codec of each source, by id; None if one has none of those that are written now."""
+    known = {
+        file_hash(f"CODEC({codec})".encode()): codec for codec in (CODEC_LZ4, CODEC_LARGE, default_codec(settings))
+    }
+    found: dict[str, Codec] = {}
+    for source in task.sources:
+        file = source.manifest.file_table().get(CODEC_FILE)
+        if file is None or file.hash not in known:
+            return None
+        found[source.manifest.id] = known[file.hash]
+    return found
 
 
-def _has_form(
-    files: Mapping[str, PartFile], part: PartManifest, streams: Sequence[CopiedStream], profile: Profile
-) -> bool:
+def _merged_codec(task: MergeTask, settings: TableSettings, sources: Collection[Codec]) -> Codec:
+    """As `default_codec.merged_codec`."""
+    size = task.plain_bytes
+    if settings.text("default_compression_codec") or size >= settings.integer("min_bytes_for_zstd"):
+        return default_codec(settings, size)
+    return CODEC_LARGE if CODEC_LARGE in sources else CODEC_LZ4
+
+
+def _recoded(schema: TableSchema, old: Codec, streams: Sequence[CopiedStream]) -> frozenset[str]:
+    """Data files that have another codec than in `streams` in a part with the default codec `old`."""
+    before = {each.data: each.codec for stream in copied_streams(schema, old) for each in stream.streams}
+    return frozenset(stream.data for stream in streams if before[stream.data] != stream.codec)
+
+
+def _has_form(part: PartManifest, streams: Sequence[CopiedStream], profile: Profile) -> bool:
     """Whether a part consists of the files that a part has which is written now."""
+    files = part.file_table()
     wanted = {name for stream in streams for name in (stream.data, stream.marks)}
     found = {n for n in files if n.endswith((".bin", profile.mark_extension)) or is_index_file(n)}
     others = {"checksums.txt", "columns.txt", "count.txt", "partition.dat", CODEC_FILE, profile.primary_index}
@@ -192,7 +215,7 @@ def concatenate(
         threads = max(threads, _FAR_STREAMS)
     elif sum(sizes.values()) < _THREAD_BYTES * len(sizes):
         threads = 1
-    copier = StreamCopier(writer, sources, max(budget - held, budget // 4) // threads, meter.add)
+    copier = StreamCopier(writer, sources, found.anew, max(budget - held, budget // 4) // threads, meter.add)
     streams = sorted(found.streams, key=lambda stream: -sizes[stream.data])
     if threads == 1:
         for stream in streams:

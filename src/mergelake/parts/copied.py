@@ -2,7 +2,8 @@
 
 A data file is a sequence of compressed blocks, so the files of parts whose rows follow one another are, one behind the
 other, the file of all rows. Each block's checksum is verified and the block is decompressed for the hash of the plain
-bytes, but no value is decoded. Marks are moved by the bytes before their part; the final mark stays of the last part.
+bytes, but no value is decoded. Where the result has another codec, each block is compressed anew. Marks are moved by
+the bytes before their part; the final mark stays of the last part.
 
 The stream of LowCardinality dictionaries begins with a version, which a reader expects once. It is left out of the
 first block of each later part, which is compressed anew. The parts' dictionaries follow one another: in a stream of
@@ -15,7 +16,7 @@ Requests to a far store are made ahead, as far as `window` bytes go for each str
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -28,7 +29,12 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.codec import Codec, parse_codec
 from mergelake.format.codec_types import stream_codec
-from mergelake.format.compressed_blocks import decode_compressed_blocks, decode_range, encode_compressed_blocks
+from mergelake.format.compressed_blocks import (
+    decode_compressed_blocks,
+    decode_range,
+    encode_compressed_blocks,
+    encode_each,
+)
 from mergelake.format.hashes import FileDigest, FileHash
 from mergelake.format.lowcardinality import VERSION, LowCardinalitySerialization
 from mergelake.format.marks import encode_marks, mark_records
@@ -65,12 +71,12 @@ class CopiedStream:
     data: str
     """Its data file."""
     marks: str
+    codec: Codec
+    """What compresses it in the result."""
     granularity: int = 1
     """Granules that one mark stands for: several in a skip index, which has no final mark."""
     index: bool = False
     """Whether it is a skip index."""
-    codec: Codec | None = None
-    """What compresses it, if that is known: of dictionaries alone."""
     dictionaries: CopiedStream | None = None
     """The stream of dictionaries, if it holds indexes of a LowCardinality column: they are copied together."""
 
@@ -91,16 +97,15 @@ def copied_streams(schema: TableSchema, codec: Codec) -> list[CopiedStream]:
     found: dict[str, CopiedStream] = {}
     for column in schema.stored:
         node = build_serialization(column.name, column.type, profile.form)
-        dictionaries = {f"{stream}.dict" for stream in _index_streams(node)}
         for stream, values in value_types(node, column.type):
-            stem = stream_file_name(stream)
-            codec_here = stream_codec(parse_codec(column.codec, codec), values) if stream in dictionaries else None
-            found[stream] = CopiedStream(f"{stem}.bin", stem + extension, codec=codec_here)
+            stem, own = stream_file_name(stream), stream_codec(parse_codec(column.codec, codec), values)
+            found[stream] = CopiedStream(f"{stem}.bin", stem + extension, own)
         for stream in _index_streams(node):
             found[stream] = replace(found[stream], dictionaries=found.pop(f"{stream}.dict"))
     for index in table_indexes(schema):
         stem = index_stem(index.name)
-        found[stem] = CopiedStream(stem + index_extension(index.kind), stem + extension, index.granularity, True)
+        name = stem + index_extension(index.kind)
+        found[stem] = CopiedStream(name, stem + extension, codec, index.granularity, True)
     return list(found.values())
 
 
@@ -116,10 +121,17 @@ class StreamCopier:
     """Copies streams of `sources`, parts in the order of their rows. Each stream by one thread, several at a time."""
 
     def __init__(
-        self, writer: PartWriter, sources: Sequence[PartReader], window: int, on_bytes: Callable[[int], None]
+        self,
+        writer: PartWriter,
+        sources: Sequence[PartReader],
+        anew: Sequence[Collection[str]],
+        window: int,
+        on_bytes: Callable[[int], None],
     ) -> None:
-        """`window`: bytes of a stream that are in memory. `on_bytes` is called with the bytes copied."""
-        self._writer, self._sources = writer, sources
+        """`anew`: for each source the data files whose blocks get another codec. `window`: bytes of a stream that are
+        in memory. `on_bytes` is called with the bytes copied.
+        """
+        self._writer, self._sources, self._anew = writer, sources, anew
         self._window = window
         self._chunk = max(_CHUNK_MIN, min(_CHUNK, window // 2))
         self._on_bytes = on_bytes
@@ -155,14 +167,12 @@ class StreamCopier:
         bodies = self._bodies(stream.data)
         moved = []
         for at, (source, before) in enumerate(zip(self._sources, marks, strict=True)):
-            start, strip = out.packed.size, bool(ends) and at > 0
-            cut = self._copy_file(source, stream, bodies, out, strip=strip)
+            strip = bool(ends) and at > 0
+            moves = self._copy_file(source, stream, bodies, out, strip=strip, anew=stream.data in self._anew[at])
             table = before.copy()
             if strip:
-                first = table[:, 0] == 0
-                table[first, 1] -= len(_VERSION)
-                table[~first, 0] -= cut
-            table[:, 0] += start
+                table[table[:, 0] == 0, 1] -= len(_VERSION)
+            table[:, 0] = moves.moved(stream.marks, table[:, 0])
             if ends:
                 table[ends[at], :2] = out.packed.size, 0
             moved.append(table if at + 1 == len(marks) else table[table[:, 2] > 0])
@@ -181,17 +191,27 @@ class StreamCopier:
         out: _DataFile,
         *,
         strip: bool,
-    ) -> int:
-        """Copy the next file of `bodies`, with `strip` without the version; returns how many bytes that saves."""
+        anew: bool,
+    ) -> _Moves:
+        """Copy the next file of `bodies`: with `strip` without the version, with `anew` each block compressed anew."""
         file = source.files[stream.data]
-        before, cut = out.plain.size, 0
+        before, moves = out.plain.size, _Moves()
         with _located(source, file):
             for offset, blocks in self._blocks(bodies, file.size):
                 if strip and not offset:
-                    cut = len(blocks) - out.append_stripped(blocks, stream.codec or self._writer.codec)
+                    moves.add(0, out.packed.size)
+                    out.append_stripped(blocks, stream.codec)
+                    continue
+                decoded, _ = decode_range(region(blocks), len(blocks), inclusive=False, lead=0, offset=offset)
+                if anew:
+                    starts, ends = _bounds(blocks)
+                    packed, packed_ends = encode_each(decoded, ends, stream.codec)
+                    moves.add(offset + starts, out.packed.size + np.append(0, packed_ends[:-1]))
+                    out.append(packed.tobytes(), decoded)
                 else:
-                    decoded, _ = decode_range(region(blocks), len(blocks), inclusive=False, lead=0, offset=offset)
+                    moves.add(offset, out.packed.size)
                     out.append(blocks, decoded)
+            moves.add(file.size, out.packed.size)
             found = out.plain.size - before + len(_VERSION) * strip
             if found != file.uncompressed_size:
                 raise CorruptDataError(
@@ -199,7 +219,7 @@ class StreamCopier:
                     expected=str(file.uncompressed_size),
                     found=str(found),
                 )
-        return cut
+        return moves
 
     def _blocks(self, bodies: Iterator[tuple[Buffer, bool]], size: int) -> Iterator[tuple[int, memoryview]]:
         """The compressed blocks of the next file of `bodies`: runs of them, and where they begin in the file."""
@@ -284,6 +304,38 @@ def _run_ends(view: memoryview, offset: int, size: int) -> Iterator[int]:
         yield at
 
 
+def _bounds(blocks: memoryview) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each of some whole blocks begins, and where it ends in their plain bytes."""
+    starts, sizes, at = [], [], 0
+    while at < len(blocks):
+        starts.append(at)
+        sizes.append(int.from_bytes(blocks[at + 21 : at + 25], "little"))
+        at += 16 + int.from_bytes(blocks[at + 17 : at + 21], "little")
+    return np.array(starts, np.int64), np.cumsum(np.array(sizes, np.int64))
+
+
+class _Moves:
+    """Where the bytes of a source's file are in the new one: stretches that were moved as a whole."""
+
+    def __init__(self) -> None:
+        self._old: list[NDArray[np.int64]] = []
+        self._new: list[NDArray[np.int64]] = []
+
+    def add(self, old: int | NDArray[np.int64], new: int | NDArray[np.int64]) -> None:
+        """Note the next stretches: where each began, and where it begins now."""
+        self._old.append(np.atleast_1d(np.asarray(old, np.int64)))
+        self._new.append(np.atleast_1d(np.asarray(new, np.int64)))
+
+    def moved(self, name: str, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The new places of blocks that began at `places`, as the file of marks `name` has them."""
+        old, new = np.concatenate(self._old), np.concatenate(self._new)
+        if len(places) and (places.min() < 0 or places.max() > old[-1]):
+            raise CorruptDataError(f"A mark of {name} is past the end of its data file")
+        # Of stretches without bytes the last one counts: an empty file has but its end.
+        at = np.searchsorted(old, places, side="right") - 1
+        return new[at] + places - old[at]
+
+
 class _DataFile:
     """A data file in the making."""
 
@@ -298,8 +350,8 @@ class _DataFile:
         if len(blocks):
             self._writer.write_bytes(self._name, blocks)
 
-    def append_stripped(self, block: memoryview, codec: Codec) -> int:
-        """Write the first block of a stream of dictionaries without the version; returns its new size."""
+    def append_stripped(self, block: memoryview, codec: Codec) -> None:
+        """Write the first block of a stream of dictionaries without the version."""
         plain = decode_compressed_blocks(block)
         if plain[: len(_VERSION)] != _VERSION:
             raise CorruptDataError("Unknown version of a LowCardinality dictionary", offset=0)
@@ -307,7 +359,6 @@ class _DataFile:
         # One block, as marks point into its plain bytes.
         anew = encode_compressed_blocks(rest, codec, max_block=max(len(rest), 1))
         self.append(anew, rest)
-        return len(anew)
 
     def digest(self) -> FileDigest:
         """Sizes and hashes of the file."""

@@ -23,6 +23,7 @@ from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask, plan_merge
 from mergelake.parts.default_codec import CODEC_FILE
 from mergelake.parts.layout import object_key
+from mergelake.parts.verify import check_part
 from mergelake.store import Store, open_store
 from mergelake.table.define import define
 from tests.helpers.far_store import FarStore
@@ -159,9 +160,6 @@ def test_what_changes_rows_or_files_is_merged_in_the_ordinary_way() -> None:
         replace(task, schema=newer),
         replace(task, schema=task.schema.with_settings({**task.schema.settings, "part_profile": "modern"})),
         replace(
-            task, schema=task.schema.with_settings({**task.schema.settings, "default_compression_codec": "ZSTD(1)"})
-        ),
-        replace(
             task,
             sources=(first, replace(second, manifest=replace(second.manifest, columns=(*first.manifest.columns, -1)))),
         ),
@@ -181,6 +179,45 @@ def test_granules_of_skip_indexes_do_not_cross_a_seam(granularity: int) -> None:
     indices = (SkipIndex("i", "v", "minmax", granularity),)
     table = table_of([FIRST, SECOND], indices=indices)
     assert (plan_concatenation(task_of(table)) is None) == (granularity == 3)
+
+
+@pytest.mark.parametrize("setting", [{"default_compression_codec": "ZSTD(1)"}, {"min_bytes_for_zstd": "8000"}])
+def test_blocks_get_the_codec_of_the_result(setting: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last source has it already, where parts change by size."""
+    table = table_of([FIRST, SECOND], settings={"min_compress_block_size": 100})
+    small = [source.manifest for source in task_of(table).sources]
+    schema = table.handle.schema
+    newer = schema.with_settings({**schema.settings, **setting})
+    table.insert(block(THIRD, 2))
+    task = replace(task_of(table), schema=newer)
+    if "min_bytes_for_zstd" in setting:
+        assert max(part.bytes_uncompressed for part in small) < 8000 < task.plain_bytes
+        last = merged(
+            table,
+            replace(
+                task,
+                sources=task.sources[2:],
+                schema=schema.with_settings({**schema.settings, "min_bytes_for_zstd": "1"}),
+            ),
+        )
+        task = replace(task, sources=(*task.sources[:2], replace(task.sources[2], manifest=last)))
+    found = plan_concatenation(task)
+    assert found is not None
+    assert [bool(names) for names in found.anew] == [True, True, "min_bytes_for_zstd" not in setting]
+    with monkeypatch.context() as patched:
+        patched.setattr(ColumnReader, "decode", None)
+        part = merged(table, task)
+    with monkeypatch.context() as patched:
+        patched.setattr(execute, "plan_concatenation", lambda _: None)
+        expected = merged(table, task)
+    assert rows_of(table, part) == rows_of(table, expected)
+    both = [table.reader(replace(table.parts[0], manifest=each)) for each in (part, expected)]
+    for name in both[0].files:
+        if name.endswith(".bin") or name == CODEC_FILE:
+            own, other = (reader.fetch_file(name) for reader in both)
+            assert own[16:17] == other[16:17]
+    assert both[0].fetch_file("v.bin")[16] == 0x90
+    assert check_part(both[0]) == []
 
 
 def test_any_number_of_threads_and_any_window_give_the_same_part() -> None:
