@@ -127,11 +127,11 @@ def _ordinary_marks(task: MergeTask, settings: TableSettings) -> int:
 
 def _in_order(sources: Sequence[MergeSource], keys: TableKeys) -> list[MergeSource] | None:
     """The sources in the order of their rows; None if rows of one lie between those of another, or may do so."""
-    if not keys.sorting or len(sources) == 1:
+    if not keys.sorting:
         return list(sources)
     types, descending = [key.type for key in keys.primary], keys.descending[: keys.primary_length]
     ends = [end for source in sources for end in source.manifest.key_range]
-    if not types or not all(ends):
+    if not all(ends):
         return None
     rows = decode_values(bytes.fromhex("".join(ends)), types, len(ends))
     runs = [iter([[array.slice(2 * at, 2) for array in rows]]) for at in range(len(sources))]
@@ -185,6 +185,7 @@ def _has_form(part: PartManifest, streams: Sequence[CopiedStream], profile: Prof
     return (
         found == wanted
         and rest <= others
+        and (not part.key_range[1] or profile.primary_index in files)
         and (None if form is None else form.hash) == (profile.serialization and file_hash(profile.serialization))
         and all(
             max(files[stream.marks].size * (not profile.modern), files[stream.marks].uncompressed_size)

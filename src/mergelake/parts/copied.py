@@ -60,7 +60,7 @@ _PLAIN_BYTES = 4 << 20
 _VERSION = VERSION.to_bytes(8, "little")
 _HEADER = 25
 """Bytes of a compressed block before its payload: checksum 16, method 1, size without the checksum 4, plain size 4."""
-RECORD = 24
+_RECORD = 24
 """Bytes of a mark before compression."""
 
 
@@ -87,7 +87,7 @@ class CopiedStream:
 
     def mark_bytes(self, granules: int) -> int:
         """Bytes of the marks of a part before compression."""
-        return RECORD * (-(-granules // self.granularity) + (not self.index))
+        return _RECORD * (-(-granules // self.granularity) + (not self.index))
 
 
 def copied_streams(schema: TableSchema, codec: Codec) -> list[CopiedStream]:
