@@ -18,9 +18,10 @@ from mergelake.sql.database import connect
 OUR_OWN = {
     "checkpoint_interval", "gc_grace_seconds", "history_retention_seconds", "max_bytes_to_merge_volatile",
     "max_bytes_to_share_object", "max_insert_block_bytes", "max_insert_block_size", "max_partitions_per_insert_block",
-    "max_shared_object_bytes", "merge_max_chunk_bytes", "merge_selector_direct_base", "merge_upload_policy",
-    "min_age_to_apply_mutations_seconds", "min_bytes_for_zstd", "mutations_to_apply_early", "optimize_on_insert",
-    "part_profile", "parts_to_upload_volatile", "retention_max_bytes", "retention_max_ratio", "volatile_lease_seconds",
+    "max_shared_object_bytes", "merge_max_chunk_bytes", "merge_selector_direct_base", "merge_slice_bytes",
+    "merge_upload_policy", "min_age_to_apply_mutations_seconds", "min_bytes_for_zstd", "min_bytes_to_split_merge",
+    "mutations_to_apply_early", "optimize_on_insert", "part_profile", "parts_to_upload_volatile",
+    "retention_max_bytes", "retention_max_ratio", "volatile_lease_seconds", "volatile_peer_reads",
     "volatile_upload_age_seconds", "write_amplification_target",
 }  # fmt: skip
 """Table settings that are none of ClickHouse's MergeTree settings."""

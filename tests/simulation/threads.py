@@ -16,6 +16,8 @@ from unittest import mock
 from greenlet import getcurrent
 
 _PAUSE_S = 1.0
+_TURNS_MAX = 10_000
+"""How often a thread may take a lock without letting others run: one that does so more often would never end."""
 
 
 class SimLock:
@@ -24,11 +26,17 @@ class SimLock:
     def __init__(self) -> None:
         self._owner: object = None
         self._depth = 0
+        self._taken = 0, 0
+        """A step of the simulation, and how often the lock was taken in it."""
 
     def acquire(self, blocking: bool = True) -> bool:
         me = getcurrent()
         if not blocking and self._owner is not None:
             return False
+        process = getattr(me, "process", None)
+        step = process.kernel.steps if process is not None else 0
+        self._taken = (step, self._taken[1] + 1) if self._taken[0] == step else (step, 1)
+        assert process is None or self._taken[1] < _TURNS_MAX, f"{process.name} takes a lock again and again"
         _wait(lambda: self._owner in (None, me))
         self._owner, self._depth = me, self._depth + 1
         return True
