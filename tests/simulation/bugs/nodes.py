@@ -15,7 +15,6 @@ from mergelake.log import verify
 from mergelake.log.verify import LogProblem
 from mergelake.merge import volatile
 from mergelake.merge.commit import commit_merge
-from mergelake.merge.volatile import LocalPart
 from mergelake.node import disk, plan, worker
 from mergelake.node.disk import copy_part
 from mergelake.publish import plan as published, publish, shown
@@ -153,8 +152,8 @@ def a_record_of_local_bytes_is_believed():
         try:
             raw = json.loads(json.loads(data)["record"])
             manifest = decode_manifest(json.dumps(raw["manifest"]))
-            return LocalPart(raw["id"], PartInfo.parse(raw["name"]), manifest)
+            return raw["id"], PartInfo.parse(raw["name"]), manifest
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    return mock.patch.object(disk, "_decode", careless)
+    return mock.patch.object(disk, "decode_record", careless)
