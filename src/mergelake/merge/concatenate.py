@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from mergelake.format.profile import Profile
 from mergelake.format.skip_files import is_index_file
 from mergelake.format.values import decode_values
 from mergelake.merge.plan import MergeSource, MergeTask
-from mergelake.merge.result import Meter
+from mergelake.merge.result import THREAD_BYTES, Meter, side_by_side
 from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.merging import merge_runs
 from mergelake.parts.ahead import hold_packed, open_parts
@@ -45,13 +46,10 @@ from mergelake.parts.objects import shared_size
 from mergelake.parts.part_spec import TakenFiles
 from mergelake.parts.reader import PartReader
 from mergelake.parts.writer import PartWriter, is_compact
-from mergelake.store.meter import Pool
 
 _MARKS_MAX = 1.25
 _FAR_STREAMS = 4
 """Streams that are copied at once from a far store, where most of the time is spent waiting."""
-_THREAD_BYTES = 256 << 10
-"""Average bytes of a stream above which threads pay off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +212,7 @@ def concatenate(
     }
     if waiting:
         threads = max(threads, _FAR_STREAMS)
-    elif sum(sizes.values()) < _THREAD_BYTES * len(sizes):
+    elif sum(sizes.values()) < THREAD_BYTES * len(sizes):
         threads = 1
     copier = StreamCopier(writer, sources, found.anew, max(budget - held, budget // 4) // threads, meter.add)
     streams = sorted(found.streams, key=lambda stream: -sizes[stream.data])
@@ -222,15 +220,7 @@ def concatenate(
         for stream in streams:
             copier.copy(stream)
     else:
-        with Pool(threads, thread_name_prefix="mergelake-copy") as pool:
-            work = [pool.submit(copier.copy, stream) for stream in streams]
-            try:
-                for done in work:
-                    done.result()
-            except BaseException:
-                for each in work:
-                    each.cancel()
-                raise
+        side_by_side(threads, [partial(copier.copy, stream) for stream in streams])
     rows, marks = (sum(getattr(source.manifest, name) for source in sources) for name in ("rows", "marks"))
     key_range = (sources[0].manifest.key_range[0], sources[-1].manifest.key_range[1])
     writer.take_files(TakenFiles(rows, marks, (), _primary_index(writer, copier, sources), key_range))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,7 @@ from mergelake.merge.deduplicate import Repetitions
 from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
-from mergelake.merge.result import Meter, Progress, result_minmax, result_partition
+from mergelake.merge.result import THREAD_BYTES, Meter, Progress, result_minmax, result_partition, side_by_side
 from mergelake.merge.source import SourceReader
 from mergelake.merge.spans import restrict_to_slice
 from mergelake.order.combining import together as joined_columns
@@ -52,14 +53,11 @@ from mergelake.parts.listing import projection_names
 from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.reader import PartReader
 from mergelake.parts.writer import PartWriter, is_compact
-from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 
 _BATCH_ROWS_MAX = 65536
 _TOGETHER_MAX = 256
 """Maximum number of columns that are read together."""
-_THREAD_BYTES = 256 << 10
-"""Average bytes of a column above which threads pay off."""
 SLICE_GAP_BYTES = 32 << 10
 """Ranges of an object that are further apart are requested apart for a slice: what lies between is of other slices."""
 _logger = logging.getLogger("mergelake.merge")
@@ -178,7 +176,7 @@ class _Merge:
             for column in task.schema.stored
         }
         local = not is_remote(store) and not is_remote(self._target)
-        if local and sum(self._sizes.values()) < _THREAD_BYTES * len(self._sizes):
+        if local and sum(self._sizes.values()) < THREAD_BYTES * len(self._sizes):
             self._threads = 1  # many small columns: most of the time is spent in Python, where threads do not help
         windows = self._threads * max(1, sum(not reader.complete for reader in readers))
         self._window_bytes = max(budget - held, budget // 4) // windows
@@ -291,17 +289,10 @@ class _Merge:
             for index in apart:
                 self._write_index(writer, order, index)
             return
-        with Pool(self._threads, thread_name_prefix="mergelake-merge") as pool:
-            work = [pool.submit(self._write_columns, writer, order, names, alone) for names in self._groups(others)]
-            work.append(pool.submit(self._write_key, writer, order, key_columns))
-            work += [pool.submit(self._write_index, writer, order, index) for index in apart]
-            try:
-                for done in work:
-                    done.result()
-            except BaseException:
-                for waiting in work:
-                    waiting.cancel()
-                raise
+        calls = [partial(self._write_columns, writer, order, names, alone) for names in self._groups(others)]
+        calls.append(partial(self._write_key, writer, order, key_columns))
+        calls += [partial(self._write_index, writer, order, index) for index in apart]
+        side_by_side(self._threads, calls)
 
     def _write_key(self, writer: PartWriter, order: RowOrder, names: Sequence[str]) -> None:
         if not names:

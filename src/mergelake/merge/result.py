@@ -1,17 +1,21 @@
-"""What the ways to execute a merge have in common: properties of its result, and its progress."""
+"""What the ways to execute a merge have in common: properties of its result, its threads and its progress."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from mergelake.format.extremes import merge_extremes
 from mergelake.format.partition import Partition
 from mergelake.merge.plan import MergeTask
 from mergelake.order.keys import TableKeys
+from mergelake.store.meter import Pool
 
 Progress = Callable[[int, int], None]
 """Called with (rows done, rows in all), from any thread, never decreasing."""
+
+THREAD_BYTES = 256 << 10
+"""Average bytes of a column, or of a stream, above which threads pay off."""
 
 
 def result_partition(task: MergeTask) -> Partition:
@@ -30,6 +34,19 @@ def result_minmax(task: MergeTask, keys: TableKeys) -> dict[str, tuple[bytes, by
         )
         for source in keys.partition_sources
     }
+
+
+def side_by_side(threads: int, calls: Iterable[Callable[[], None]]) -> None:
+    """Make all calls, by so many threads; after a failure, which is raised, none begins."""
+    with Pool(threads, thread_name_prefix="mergelake-merge") as pool:
+        work = [pool.submit(call) for call in calls]
+        try:
+            for done in work:
+                done.result()
+        except BaseException:
+            for waiting in work:
+                waiting.cancel()
+            raise
 
 
 class Meter:
