@@ -13,6 +13,8 @@ then it is written at once, so that the marks of those granules lie behind it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
@@ -329,3 +331,11 @@ def plain_bytes(node: Serialization, values: pa.Array) -> bytes:
     sink = _Collect()
     node.encode(values, np.array([len(values)], np.int64), sink)
     return sink.data
+
+
+def low_cardinality_within(node: Serialization) -> Iterator[LowCardinalitySerialization]:
+    """The LowCardinality columns in a column: itself, or inside of tuples, arrays and maps."""
+    if isinstance(node, LowCardinalitySerialization):
+        yield node
+    for child in node.children:
+        yield from low_cardinality_within(child)

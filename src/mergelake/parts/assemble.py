@@ -31,7 +31,7 @@ from mergelake.core.settings import TableSettings
 from mergelake.format.codec import parse_codec
 from mergelake.format.compressed_blocks import decode_compressed_blocks, encode_compressed_blocks
 from mergelake.format.hashes import FileHash
-from mergelake.format.lowcardinality import VERSION, LowCardinalitySerialization
+from mergelake.format.lowcardinality import VERSION, low_cardinality_within
 from mergelake.format.marks import encode_marks, mark_records
 from mergelake.format.names import stream_file_name
 from mergelake.format.profile import Profile
@@ -120,14 +120,9 @@ def slice_streams(
 
 def _dictionary_files(schema: TableSchema, profile: Profile) -> dict[str, str]:
     """Data files of dictionaries, and the names without extension of the files of their indexes."""
-    names = {}
-    nodes = [build_serialization(column.name, column.type, profile.form) for column in schema.stored]
-    while nodes:
-        node = nodes.pop()
-        nodes += node.children
-        if isinstance(node, LowCardinalitySerialization):
-            names[f"{stream_file_name(node.dictionary)}.bin"] = stream_file_name(node.stream)
-    return names
+    nodes = (build_serialization(column.name, column.type, profile.form) for column in schema.stored)
+    found = (each for node in nodes for each in low_cardinality_within(node))
+    return {f"{stream_file_name(each.dictionary)}.bin": stream_file_name(each.stream) for each in found}
 
 
 def assemble_stream(store: Store, stream: SliceStream) -> tuple[PartFile, PartFile]:

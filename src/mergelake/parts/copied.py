@@ -36,12 +36,11 @@ from mergelake.format.compressed_blocks import (
     encode_each,
 )
 from mergelake.format.hashes import FileDigest, FileHash
-from mergelake.format.lowcardinality import VERSION, LowCardinalitySerialization
+from mergelake.format.lowcardinality import VERSION, low_cardinality_within
 from mergelake.format.marks import encode_marks, mark_records
 from mergelake.format.memory import Region, region
 from mergelake.format.names import stream_file_name
 from mergelake.format.profile import Profile
-from mergelake.format.serialization import Serialization
 from mergelake.format.skip_files import index_extension, index_stem
 from mergelake.format.tree import build_serialization
 from mergelake.format.wide import value_types
@@ -100,21 +99,13 @@ def copied_streams(schema: TableSchema, codec: Codec) -> list[CopiedStream]:
         for stream, values in value_types(node, column.type):
             stem, own = stream_file_name(stream), stream_codec(parse_codec(column.codec, codec), values)
             found[stream] = CopiedStream(f"{stem}.bin", stem + extension, own)
-        for stream in _index_streams(node):
-            found[stream] = replace(found[stream], dictionaries=found.pop(f"{stream}.dict"))
+        for each in low_cardinality_within(node):
+            found[each.stream] = replace(found[each.stream], dictionaries=found.pop(each.dictionary))
     for index in table_indexes(schema):
         stem = index_stem(index.name)
         name = stem + index_extension(index.kind)
         found[stem] = CopiedStream(name, stem + extension, codec, index.granularity, True)
     return list(found.values())
-
-
-def _index_streams(node: Serialization) -> Iterator[str]:
-    """Streams of indexes of dictionaries, which are in a stream with `.dict` behind the name."""
-    if isinstance(node, LowCardinalitySerialization):
-        yield node.stream
-    for child in node.children:
-        yield from _index_streams(child)
 
 
 class StreamCopier:
