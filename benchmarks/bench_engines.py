@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 import mergelake as ml
-from benchmarks.common import Ratio, show
+from benchmarks.common import Ratio, in_process, show
 
 COLUMNS = "k UInt64, ver UInt32, n UInt64, v Float64, s LowCardinality(String), t String"
 AGGREGATED = (
@@ -126,9 +124,15 @@ def main(rows: int, parts: int) -> None:
             runs: dict[str, list[dict[str, float]]] = {"here": [], "clickhouse": []}
             for number in range(2):
                 runs["clickhouse"].append(
-                    _child("clickhouse", f"{folder}/lake", table_engine, f"{folder}/clickhouse{number}")
+                    in_process(
+                        "benchmarks.bench_engines",
+                        "clickhouse",
+                        f"{folder}/lake",
+                        table_engine,
+                        f"{folder}/clickhouse{number}",
+                    )
                 )
-                runs["here"].append(_child("here", f"{folder}/lake", table_engine))
+                runs["here"].append(in_process("benchmarks.bench_engines", "here", f"{folder}/lake", table_engine))
         assert len({run["answer"] for found in runs.values() for run in found}) == 1, runs
         merge, final = (
             [min(run[what] for run in runs[side]) for side in ("here", "clickhouse")] for what in ("merge", "final")
@@ -140,16 +144,6 @@ def main(rows: int, parts: int) -> None:
         what = "the same query" if name == "plain" else "FINAL"
         lines.append(Ratio(f"{name}: {what}", *(1000 * seconds for seconds in final), "ms", FINAL_TARGET))
     show(f"{parts} parts of {rows:,} rows", "ClickHouse", lines)
-
-
-def _child(*arguments: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench_engines", *arguments], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 if __name__ == "__main__":

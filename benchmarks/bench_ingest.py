@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 import mergelake as ml
-from benchmarks.common import Ratio, show
+from benchmarks.common import Ratio, in_process, show
 from mergelake.log.volatile import leaves, outermost
 from mergelake.testing.logtable import CREATE, log_block
 from tests.helpers.services import free_ports
@@ -120,7 +120,7 @@ def main(batches: int) -> None:
         for _ in range(2):
             for side, found in runs.items():
                 with tempfile.TemporaryDirectory(prefix="mergelake-bench-") as root:
-                    found.append(_child(side, table_engine, str(batches), root))
+                    found.append(in_process("benchmarks.bench_ingest", side, table_engine, str(batches), root))
         rows = (batches - 1) * BATCH_ROWS
         mine, theirs = (min(found, key=lambda run: run["seconds"]) for found in runs.values())
         rates = [rows / run["seconds"] for run in (mine, theirs)]
@@ -131,16 +131,6 @@ def main(batches: int) -> None:
             Ratio(f"{table_engine}: parts after the last insert", mine["parts"], theirs["parts"], "parts", 2.0)
         )
     show(f"{batches} batches of {BATCH_ROWS:,} rows", "ClickHouse", lines)
-
-
-def _child(*arguments: str) -> dict[str, float]:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench_ingest", *arguments], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.common import Ratio, show
+from benchmarks.common import Ratio, in_process, show
 
 COLUMNS = {
     "timestamp": "DateTime64(3, 'UTC')",
@@ -155,10 +154,12 @@ def run(folder: str, rows: int, parts: int, order: str) -> list[Ratio]:
     write_parts(f"{folder}/lake", rows, parts, order)
     runs: dict[str, list[dict[str, Any]]] = {"clickhouse": [], "1": [], "2": []}
     for number in range(2):
-        runs["clickhouse"].append(_child("clickhouse", f"{folder}/lake", f"{folder}/clickhouse{number}", order))
+        runs["clickhouse"].append(
+            in_process("benchmarks.bench_merge", "clickhouse", f"{folder}/lake", f"{folder}/clickhouse{number}", order)
+        )
         shutil.rmtree(f"{folder}/clickhouse{number}", ignore_errors=True)
         for threads in ("1", "2"):
-            runs[threads].append(_child("here", f"{folder}/lake", threads))
+            runs[threads].append(in_process("benchmarks.bench_merge", "here", f"{folder}/lake", threads))
     speed = {who: max(run["rows"] / run["seconds"] for run in found) for who, found in runs.items()}
     lines = []
     for threads in ("1", "2"):
@@ -167,16 +168,6 @@ def run(folder: str, rows: int, parts: int, order: str) -> list[Ratio]:
         peak = max(run["peak"] for run in runs[threads]) / 2**20
         lines.append(Ratio(f"peak memory, {threads} thread(s)", peak, MEMORY_MAX / 2**20, "MiB", 1.0))
     return lines
-
-
-def _child(*arguments: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench_merge", *arguments], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_merge import COLUMNS
-from benchmarks.common import Ratio, best_of, show
+from benchmarks.common import Ratio, best_of, in_process, show
 
 READ = "SELECT level, count(), sum(status), avg(latency) FROM {} GROUP BY level ORDER BY level"
 _FIGURES = ("returns", "slower", "applied", "written")
@@ -164,9 +163,13 @@ def main() -> None:
         runs: dict[str, list[Any]] = {"here": [], "clickhouse": []}
         for number in range(2):
             shutil.copytree(f"{folder}/lake", f"{folder}/copy{number}")
-            runs["here"].append(_child("here", f"{folder}/copy{number}", hosts))
+            runs["here"].append(in_process("benchmarks.bench_mutations", "here", f"{folder}/copy{number}", hosts))
             shutil.rmtree(f"{folder}/copy{number}")
-            runs["clickhouse"].append(_child("clickhouse", f"{folder}/lake", f"{folder}/clickhouse{number}", hosts))
+            runs["clickhouse"].append(
+                in_process(
+                    "benchmarks.bench_mutations", "clickhouse", f"{folder}/lake", f"{folder}/clickhouse{number}", hosts
+                )
+            )
             shutil.rmtree(f"{folder}/clickhouse{number}", ignore_errors=True)
 
         def best(who: str, what: str, figure: str) -> float:
@@ -184,16 +187,6 @@ def main() -> None:
             lines.append(Ratio(f"{what}: bytes in all", best("here", what, "written"), theirs, "MB", 1.0))
             print(what, {figure: [best(who, what, figure) for who in runs] for figure in _FIGURES})
         show(f"1 % of {rows * parts:,} rows", "ClickHouse", lines)
-
-
-def _child(*arguments: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench_mutations", *arguments], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 if __name__ == "__main__":

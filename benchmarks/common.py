@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +30,15 @@ class Ratio:
     def ratio(self) -> float:
         """How many times worse than the yardstick; below 1 is better."""
         return self.theirs / self.ours if self.higher_is_better else self.ours / self.theirs
+
+
+def in_process(module: str, *arguments: str) -> dict[str, Any]:
+    """Run a module in a process of its own; the JSON object of the last line that it prints."""
+    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def best_of(runs: int, call: Callable[[], Any]) -> float:
