@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from mergelake.core.errors import MergelakeError
 from mergelake.lake.warehouse import Warehouse
@@ -69,6 +69,7 @@ class Play:
     url: str = ""
     tally: Counter[str] = field(default_factory=Counter)
     script: list[str] = field(default_factory=list)
+    attached: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         self.events = random.Random(f"{self.seed} events")
@@ -168,6 +169,8 @@ class Play:
                 self.remembered.append((name, self.db.table(name).refresh(), query, expected))
             where = self.events.choice(("k > 0", "k = 1", "s = 'a'", "p < 0", "s >= 'b' AND k < 3"))
             self._equal(f"{query} WHERE {where}", sorted(self._theirs(f"{query} WHERE {where}")))
+            if self.events.random() < 0.06:
+                self._published(name, query, expected)
         if self.remembered and self.events.random() < 0.4:
             name, version, query, rows = self.events.choice(self.remembered)
             self._equal(query.replace(f"FROM {name}", f"FROM {name} AS OF VERSION {version}"), rows)
@@ -199,6 +202,19 @@ class Play:
             self._equal(query, expected)
             self.db.sql(f"CREATE TABLE c_{name} CLONE AS {name}")
             self._equal(query.replace(f"FROM {name}", f"FROM c_{name}"), expected)
+            self._published(name, query, expected)
+
+    def _published(self, name: str, query: str, expected: Rows) -> None:
+        """The rows that a stock ClickHouse shows of the published table."""
+        table = self.db.table(name)
+        table.publish(grace_seconds=self.events.choice((0.0, 300.0)))
+        Play.attached += 1
+        text = table.attach_statement("random_alterations.published")
+        # A path that no disk of the process has, so that ClickHouse lists the directory anew.
+        self._theirs(text.replace("path = '/", f"path = '/{'./' * Play.attached}"))
+        found = self._theirs(query.replace(f"FROM {name}", "FROM published"))
+        self._theirs("DROP TABLE published SYNC")
+        self._equal(f"-- published\n{query}", expected, found)
 
     def _equal(self, query: str, expected: Rows, found: Rows | None = None) -> None:
         found = self._ours(query) if found is None else found
