@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mergelake.table.handle import TableHandle
 
 
-class Altering:
+class AlterMethods:
     """Changes of a table's definition: one small commit each, whatever the size of the table.
 
     They return the version that has the change. No data is rewritten: parts are read through.
