@@ -1,6 +1,6 @@
 """CREATE TABLE: columns, engine and clauses into a `TableSchema`.
 
-    CREATE TABLE [IF NOT EXISTS] t (column …, INDEX …, PRIMARY KEY …) ENGINE = E(args)
+    CREATE TABLE [IF NOT EXISTS] t (column …, INDEX …, CONSTRAINT …, PRIMARY KEY …) ENGINE = E(args)
         PARTITION BY … ORDER BY … PRIMARY KEY … SAMPLE BY … TTL … SETTINGS … COMMENT '…' [AS SELECT …]
     CREATE TABLE [IF NOT EXISTS] t CLONE AS other [AS OF …]
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from mergelake.convert.timezones import zone
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.lexer import number_value, syntax_error
-from mergelake.core.schema import Column, SkipIndex, TableSchema
+from mergelake.core.schema import Column, Constraint, SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings, is_table_setting
 from mergelake.core.text import unescape
 from mergelake.core.types import DataType, DateTime, DateTime64, is_nullable, nested_columns, parse_type, parts
@@ -51,6 +51,7 @@ _TABLE_WORDS = frozenset(
 class _Body:
     columns: tuple[Column, ...]
     indices: tuple[SkipIndex, ...]
+    constraints: tuple[Constraint, ...]
     primary_key: tuple[str, ...] | None
 
 
@@ -93,7 +94,9 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
         raise error("INCORRECT_QUERY", "CREATE TABLE has neither columns nor AS", "Write them in brackets")
     schema = None
     if body is not None:
-        schema = _build(clauses or TableSchema(()), columns=body.columns, indices=body.indices)
+        schema = _build(
+            clauses or TableSchema(()), columns=body.columns, indices=body.indices, constraints=body.constraints
+        )
     return CreateTable(name, schema, if_not_exists, like, query, clauses, settings)
 
 
@@ -129,23 +132,20 @@ def _body(cursor: Cursor) -> _Body:
     columns: list[Column] = []
     types: dict[str, DataType] = {}
     indices: list[SkipIndex] = []
+    constraints: list[Constraint] = []
     primary: tuple[str, ...] | None = None
     while True:
         if cursor.at("INDEX") and cursor.peek(1).is_name and cursor.peek(2).upper != "CODEC":
             cursor.next()
-            indices.append(_index(cursor))
+            indices.append(index(cursor))
+        elif cursor.at("CONSTRAINT") and cursor.peek(2).upper in ("CHECK", "ASSUME"):
+            cursor.next()
+            constraints.append(constraint(cursor))
         elif cursor.at("PRIMARY", "KEY"):
             cursor.expect("PRIMARY", "KEY")
             primary = _key_list(cursor, frozenset())[0]
-        elif (cursor.at("PROJECTION") or cursor.at("CONSTRAINT")) and cursor.peek(2).upper in (
-            "(",
-            "CHECK",
-            "ASSUME",
-            "INDEX",
-        ):
-            raise error(
-                "NOT_IMPLEMENTED", f"{cursor.peek().upper.title()}s of a table are not supported yet", "Leave it out"
-            )
+        elif cursor.at("PROJECTION") and cursor.peek(2).upper in ("(", "INDEX"):
+            raise error("NOT_IMPLEMENTED", "Projections of a table are not supported yet", "Leave it out")
         else:
             defined, is_primary = _column(cursor, len(columns), types)
             columns += defined
@@ -157,7 +157,7 @@ def _body(cursor: Cursor) -> _Body:
         if cursor.at(")"):
             break
     cursor.expect(")")
-    return _Body(tuple(columns), tuple(indices), primary)
+    return _Body(tuple(columns), tuple(indices), tuple(constraints), primary)
 
 
 def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[list[Column], bool]:
@@ -250,7 +250,17 @@ def _type(cursor: Cursor) -> DataType:
     return data_type
 
 
-def _index(cursor: Cursor) -> SkipIndex:
+def constraint(cursor: Cursor) -> Constraint:
+    """Parse what follows CONSTRAINT."""
+    name = cursor.identifier("the name of a constraint")
+    if not (cursor.at("CHECK") or cursor.at("ASSUME")):
+        raise cursor.error("CHECK", "ASSUME")
+    kind = cursor.next().upper
+    return Constraint(name, kind, cursor.expression(()))
+
+
+def index(cursor: Cursor) -> SkipIndex:
+    """Parse what follows INDEX."""
     name = cursor.identifier("the name of an index")
     expression = cursor.expression(("TYPE",))
     cursor.expect("TYPE")
