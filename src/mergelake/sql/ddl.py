@@ -1,6 +1,6 @@
 """CREATE TABLE: columns, engine and clauses into a `TableSchema`.
 
-    CREATE TABLE [IF NOT EXISTS] t (column …, INDEX …, PRIMARY KEY …) ENGINE = E(args)
+    CREATE TABLE [IF NOT EXISTS] t (column …, INDEX …, CONSTRAINT …, PRIMARY KEY …) ENGINE = E(args)
         PARTITION BY … ORDER BY … PRIMARY KEY … SAMPLE BY … TTL … SETTINGS … COMMENT '…' [AS SELECT …]
     CREATE TABLE [IF NOT EXISTS] t CLONE AS other [AS OF …]
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from mergelake.core.errors import error
 from mergelake.core.lexer import number_value, syntax_error
-from mergelake.core.schema import Column, SkipIndex, TableSchema
+from mergelake.core.schema import Column, Constraint, SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings, is_table_setting
 from mergelake.core.text import unescape
 from mergelake.core.types import DataType
@@ -32,6 +32,7 @@ _TABLE_WORDS = frozenset(
 class _Body:
     columns: tuple[Column, ...]
     indices: tuple[SkipIndex, ...]
+    constraints: tuple[Constraint, ...]
     primary_key: tuple[str, ...] | None
 
 
@@ -74,7 +75,9 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
         raise error("INCORRECT_QUERY", "CREATE TABLE has neither columns nor AS", "Write them in brackets")
     schema = None
     if body is not None:
-        schema = _build(clauses or TableSchema(()), columns=body.columns, indices=body.indices)
+        schema = _build(
+            clauses or TableSchema(()), columns=body.columns, indices=body.indices, constraints=body.constraints
+        )
     return CreateTable(name, schema, if_not_exists, like, query, clauses, settings)
 
 
@@ -110,23 +113,20 @@ def _body(cursor: Cursor) -> _Body:
     columns: list[Column] = []
     types: dict[str, DataType] = {}
     indices: list[SkipIndex] = []
+    constraints: list[Constraint] = []
     primary: tuple[str, ...] | None = None
     while True:
         if cursor.at("INDEX") and cursor.peek(1).is_name and cursor.peek(2).upper != "CODEC":
             cursor.next()
-            indices.append(_index(cursor))
+            indices.append(index(cursor))
+        elif cursor.at("CONSTRAINT") and cursor.peek(2).upper in ("CHECK", "ASSUME"):
+            cursor.next()
+            constraints.append(constraint(cursor))
         elif cursor.at("PRIMARY", "KEY"):
             cursor.expect("PRIMARY", "KEY")
             primary = _key_list(cursor, frozenset())[0]
-        elif (cursor.at("PROJECTION") or cursor.at("CONSTRAINT")) and cursor.peek(2).upper in (
-            "(",
-            "CHECK",
-            "ASSUME",
-            "INDEX",
-        ):
-            raise error(
-                "NOT_IMPLEMENTED", f"{cursor.peek().upper.title()}s of a table are not supported yet", "Leave it out"
-            )
+        elif cursor.at("PROJECTION") and cursor.peek(2).upper in ("(", "INDEX"):
+            raise error("NOT_IMPLEMENTED", "Projections of a table are not supported yet", "Leave it out")
         else:
             defined, is_primary = _column(cursor, len(columns), types)
             columns += defined
@@ -138,7 +138,7 @@ def _body(cursor: Cursor) -> _Body:
         if cursor.at(")"):
             break
     cursor.expect(")")
-    return _Body(tuple(columns), tuple(indices), primary)
+    return _Body(tuple(columns), tuple(indices), tuple(constraints), primary)
 
 
 def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[list[Column], bool]:
@@ -152,7 +152,17 @@ def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[l
     return list(definition.columns(number)), is_primary
 
 
-def _index(cursor: Cursor) -> SkipIndex:
+def constraint(cursor: Cursor) -> Constraint:
+    """Parse what follows CONSTRAINT."""
+    name = cursor.identifier("the name of a constraint")
+    if not (cursor.at("CHECK") or cursor.at("ASSUME")):
+        raise cursor.error("CHECK", "ASSUME")
+    kind = cursor.next().upper
+    return Constraint(name, kind, cursor.expression(()))
+
+
+def index(cursor: Cursor) -> SkipIndex:
+    """Parse what follows INDEX."""
     name = cursor.identifier("the name of an index")
     expression = cursor.expression(("TYPE",))
     cursor.expect("TYPE")
