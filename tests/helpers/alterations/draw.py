@@ -322,7 +322,8 @@ class Drawing:
 
 def cast(literal: str, kind: str) -> str:
     """A cast as ClickHouse writes it down."""
-    return f"CAST({literal.replace("''s", 's')}, {quote_string(kind)})"
+    plain = literal.replace("t''s", "ts")
+    return f"CAST({plain}, {quote_string(kind)})"
 
 
 def literals(column: Shown) -> Sequence[str]:
