@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from mergelake.core.schema import TableSchema
 from mergelake.table.alter.columns import check_renames
+from mergelake.table.alter.keys import check_new_key
 
 
 @runtime_checkable
@@ -32,4 +33,8 @@ def altered(schema: TableSchema, commands: Sequence[SchemaCommand]) -> TableSche
     after = schema
     for command in commands:
         after = command.applied(after)
-    return schema if after == schema else check_schema(after)
+    if after == schema:
+        return schema
+    checked = check_schema(after)
+    check_new_key(schema, checked)
+    return checked
