@@ -12,14 +12,22 @@ from mergelake.table.alter.needs import check_pending
 from mergelake.table.handle import TableHandle
 
 
-def alter(handle: TableHandle, commands: Sequence[SchemaCommand]) -> int:
+class RowsChanged(Exception):
+    """Rows of the table have changed since they were read."""
+
+
+def alter(handle: TableHandle, commands: Sequence[SchemaCommand], *, rows_of: int | None = None) -> int:
     """Change the definition of a table; returns the version that has all changes.
+
+    `rows_of`: the version whose rows were checked for the commands. Raises RowsChanged if others are there now.
 
     Several commands are one entry of the log, and none if nothing changes. Raises the errors of `altered` and of
     `check_pending`, and then nothing is logged.
     """
 
     def build(state: State) -> Sequence[TableOp]:
+        if rows_of is not None and state.rows_version > rows_of:
+            raise RowsChanged
         after = altered(state.schema, commands)
         if after == state.schema:
             return ()

@@ -69,7 +69,7 @@ def check_new_key(before: TableSchema, after: TableSchema) -> None:
 
     NOT_IMPLEMENTED for a shorter key of an engine that collapses rows: FINAL takes rows of one part for different.
     """
-    old, new = without_version(before).order_by, without_version(after).order_by
+    old, new = (_named(schema) for schema in (before, after))
     if old == new:
         return
     matched = 0
@@ -93,6 +93,11 @@ def check_new_key(before: TableSchema, after: TableSchema) -> None:
     if matched < len(old) and mode_of(after) is not None:
         message = f"A {after.engine} cannot get a sorting key without {old[matched]}: rows of one part would be equal"
         raise error("NOT_IMPLEMENTED", message, "Create a table with the desired ORDER BY, and INSERT … SELECT into it")
+
+
+def _named(schema: TableSchema) -> tuple[str, ...]:
+    """The sorting key as users name it."""
+    return without_version(schema).order_by
 
 
 def _name(text: str, schema: TableSchema) -> str:
