@@ -115,9 +115,8 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
         case RowsUnchanged(since):
             if state.rows_version > since:
                 return Reject(f"Rows were added, changed or removed after version {since}")
-        case Mutation(id):
-            if any(known.id == id for known in state.mutations):
-                return Reject(f"Mutation {id} is known already", kind="duplicate")
+        case Mutation():
+            return _check_mutation(state, op)
         case MarkMutated():
             return _check_mark(state, op)
         case FinishMutations(ids):
@@ -292,6 +291,19 @@ def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject
     return None
 
 
+def _check_mutation(state: State, op: Mutation) -> Reject | None:
+    if any(known.id == op.id for known in state.mutations):
+        return Reject(f"Mutation {op.id} is known already", kind="duplicate")
+    if op.schema_version and op.schema_version not in state.schemas:
+        return _invalid(f"Mutation {op.id} has the unknown schema version {op.schema_version}", "INCORRECT_DATA")
+    if op.only:
+        held = [part for name in op.partition_ids or () for part in state.partitions.get(name, ())]
+        since = min((part.info.min_block for part in held if part.manifest.id in op.only), default=0)
+        if {part.manifest.id for part in held if part.info.data_version >= since} != {*op.only}:
+            return _invalid("A mutation of some parts concerns those that were added just before it", "LOGICAL_ERROR")
+    return None
+
+
 def _check_mark(state: State, op: MarkMutated) -> Reject | None:
     parts = state.partitions.get(op.partition_id, ())
     places = positions(parts, op.ids)
@@ -346,10 +358,6 @@ def _check_add_volatile(state: State, op: AddVolatile) -> Reject | None:
 def _check_drop(state: State, op: DropRange) -> Reject | None:
     bound = op.max_block
     touched = [op.partition_id] if op.partition_id is not None else list(state.partitions)
-    if op.kind == "detach":
-        infos = [part.info for name in touched for part in state.partitions.get(name, ())]
-        if any(pending(state.mutations, info) for info in infos):
-            return Reject("Parts with unfinished mutations cannot be detached: wait for them, or kill them")
     known = (*(op.tokens or ()), *(op.hashes or ()))
     if max((version for _, version, _ in known), default=0) > (op.remember or 0) or len(op.tokens or ()) > TOKENS_MAX:
         return _invalid("More inserts are brought back than the version that is remembered knew", "LOGICAL_ERROR")
@@ -373,8 +381,6 @@ def _check_drop_parts(state: State, op: DropParts) -> Reject | None:
         return _invalid("Nothing says which parts go, or how", "LOGICAL_ERROR")
     if places is None:
         return Reject("A part is no longer active", "NO_SUCH_DATA_PART")
-    if op.kind == "detach" and any(pending(state.mutations, parts[at].info) for at in places):
-        return Reject("A part with unfinished mutations cannot be detached: wait for them, or kill them")
     return None
 
 

@@ -50,7 +50,8 @@ def describe_op(op: LogOp) -> str:
         case ops.RowsUnchanged(since):
             return f"computed from the rows of version {since}"
         case ops.Mutation(name, commands):
-            return f"mutation {name}: {shortened(commands)}"
+            of = f" of {_count(len(op.only), 'part')}" if op.only else ""
+            return f"mutation {name}{of}: {shortened(commands)}"
         case ops.MarkMutated(partition_id, ids, mutations):
             return f"mutations {', '.join(map(str, mutations))} change nothing in {len(ids)} parts of {partition_id}"
         case ops.FinishMutations(ids):

@@ -72,7 +72,7 @@ from mergelake.log.state import (
     shortened,
     window_of,
 )
-from mergelake.log.volatile import element_id, inside, pending, top_level
+from mergelake.log.volatile import element_id, inside, lacking, pending, top_level
 
 T = TypeVar("T")
 _CHANGES = (
@@ -287,7 +287,8 @@ class Draft:
 
     def _detach(self, part: ActivePart) -> None:
         self._lost.append(part)
-        gone = DetachedPart(part.info, part.manifest, self._version, self._timestamp_ms)
+        lacks = tuple(replace(m, failure=None) for m in lacking(self._mutations, part.info))
+        gone = DetachedPart(part.info, part.manifest, self._version, self._timestamp_ms, lacks)
         self._detached = (*self._detached, gone)
 
     def _retire(self, part: ActivePart) -> None:
@@ -399,15 +400,18 @@ class Draft:
 
     def _mutate(self, op: Mutation) -> None:
         self._block_counter += 1
+        scope = [part for name in op.partition_ids or () for part in self._parts_in(name)] if op.only else []
+        since = min((part.info.min_block for part in scope if part.manifest.id in op.only), default=0)
         new = PendingMutation(
             op.id,
             self._block_counter,
             op.commands,
             op.partition_ids,
-            self._schema_version,
+            op.schema_version or self._schema_version,
             self._version,
             self._timestamp_ms,
             drops_rows=op.drops_rows,
+            since=since,
         )
         forgotten = set[int]()
         if len(self._mutations) > FINISHED_MUTATIONS_TO_KEEP:  # otherwise no part needs to be read
@@ -416,7 +420,7 @@ class Draft:
             done = [m.version for m in self._mutations if m.version not in lacking]
             forgotten = set(done[:-FINISHED_MUTATIONS_TO_KEEP])
         self._mutations = (*(m for m in self._mutations if m.version not in forgotten), new)
-        if precedes_merges(self._schemas[self._schema_version].engine, op.drops_rows):
+        if not op.only and precedes_merges(self._schemas[self._schema_version].engine, op.drops_rows):
             # Rows that it deletes may have displaced others in these parts, say: it comes before their merge.
             for name in [*self._volatile] if op.partition_ids is None else op.partition_ids:
                 self._remove_volatile(name, lambda part: True)
@@ -425,7 +429,7 @@ class Draft:
         """Mark a mutation as killed, and remove the volatile parts that apply it to rows that lack it."""
         for killed in [m for m in self._mutations if m.id == id]:
             for name in [*self._volatile] if killed.partition_ids is None else killed.partition_ids:
-                for info in [p.info for p in self._volatile.get(name, ()) if _applies(p, killed.version)]:
+                for info in [p.info for p in self._volatile.get(name, ()) if _applies(p, killed)]:
                     self._remove_volatile(name, partial(_built_on, info))
         self._mutations = tuple(
             replace(m, killed=True, commands=shortened(m.commands)) if m.id == id else m for m in self._mutations
@@ -542,8 +546,9 @@ def _built_on(info: PartInfo, part: VolatilePart) -> bool:
     return inside(info, part.info)
 
 
-def _applies(part: VolatilePart, version: int) -> bool:
-    return any(info.data_version < version <= part.info.mutation for _, info in part.sources)
+def _applies(part: VolatilePart, mutation: PendingMutation) -> bool:
+    version = mutation.version
+    return any(mutation.since <= info.data_version < version <= part.info.mutation for _, info in part.sources)
 
 
 def _lacking(held: Mapping[str, T], name: str) -> dict[str, T]:

@@ -166,6 +166,11 @@ class Mutation:
     """None is every partition."""
     drops_rows: bool = True
     """Whether it deletes rows: then merges that collapse rows may not come before it."""
+    only: tuple[str, ...] = ()
+    """Ids of parts that operations before it in the entry added, which it concerns alone: they were attached or
+    restored, and lack it as they did before. Empty: all parts."""
+    schema_version: int = 0
+    """The schema for which the commands were written; 0: the current one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,9 @@ class PendingMutation:
     """Time of the entry that says that no part lacks it; 0 before."""
     failure: MutationFailure | None = None
     """Why it could not be applied the last time."""
+    since: int = 0
+    """A block number: it concerns no part with a lower data version. Of a mutation of attached parts the first of their
+    blocks."""
 
     @property
     def name(self) -> str:
@@ -144,6 +147,8 @@ class DetachedPart:
     detached: int
     """Version of the entry that detached it."""
     detached_ms: int
+    lacks: tuple[PendingMutation, ...] = ()
+    """The mutations that it lacked then, in order: attached again, it lacks them still, whatever became of them."""
 
 
 @dataclass(frozen=True, slots=True)

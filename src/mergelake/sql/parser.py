@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.sql import ddl, statements as s
+from mergelake.sql.altering_partitions import partition_commands
 from mergelake.sql.cursor import Cursor
 from mergelake.sql.insert_head import insert
 from mergelake.sql.mutation_statements import alter_commands, delete_from, kill, partition_clause, update
@@ -238,12 +239,8 @@ def _alter(cursor: Cursor) -> s.Statement:
     ddl.refuse_cluster(cursor)
     if (commands := alter_commands(cursor)) is not None:
         return s.Mutate(name, commands)
-    if cursor.at("DROP", "PARTITION"):
-        cursor.next()
-        return s.DropPartition(name, partition_clause(cursor))
-    for action in ("drop", "detach", "attach", "drop detached"):
-        if cursor.accept(*action.upper().split(), "PART"):
-            return s.AlterPart(name, action, cursor.string("the name of a part in single quotes"))
+    if partitions := partition_commands(cursor):
+        return s.AlterPartitions(name, partitions)
     if cursor.accept("MODIFY", "SETTING"):
         return s.ModifySettings(name, ddl.settings_list(cursor))
     if cursor.accept("RESET", "SETTING"):

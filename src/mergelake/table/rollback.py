@@ -22,8 +22,7 @@ def rollback(handle: TableHandle, version: int | str | None = None, timestamp_ms
     """Restore the rows (and the schema) of a version, a tag or a time; returns the version that has them.
 
     The deduplication windows are restored, too: repeating an insert whose rows are restored adds nothing, repeating one
-    whose rows are dropped adds them again. Raises BAD_ARGUMENTS for a version that is not kept (any more), UNFINISHED
-    for one at which a mutation was applied to some parts only (`clone.restored`).
+    whose rows are dropped adds them again. Raises BAD_ARGUMENTS for a version that is not kept (any more).
     """
     handle.refresh()
     target = handle.state_at(version, timestamp_ms)
