@@ -16,7 +16,6 @@ from mergelake.order.keys import table_keys
 from mergelake.table import parts
 from mergelake.table.handle import TableHandle
 
-
 _WRONG_VALUES = {
     "VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE": "ARGUMENT_OUT_OF_BOUND",
     "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN": "TYPE_MISMATCH",

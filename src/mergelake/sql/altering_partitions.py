@@ -1,11 +1,4 @@
-"""ALTER TABLE … on partitions and parts: parsed to `statements.PartitionCommand`, and run.
-
-    DROP | DETACH | ATTACH | DROP DETACHED  PARTITION p | PARTITION ID 'x' | PARTITION ALL | PART 'name'
-
-A statement may have several of them, each a commit of its own.
-
-Source: ClickHouse, `src/Parsers/ParserAlterQuery.cpp`, `src/Storages/MergeTree/MergeTreeData.cpp`.
-"""
+"""Runs the commands of ALTER TABLE on partitions and parts: each is a commit of its own."""
 
 from __future__ import annotations
 
@@ -14,40 +7,10 @@ from typing import TYPE_CHECKING
 from mergelake.core.errors import error
 from mergelake.query.statement.settings import plain_value
 from mergelake.sql import statements as s
-from mergelake.sql.cursor import Cursor
-from mergelake.sql.mutation_statements import partition_clause
 
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
     from mergelake.sql.database import Database
-
-_ACTIONS = ("drop detached", "drop", "detach", "attach")
-
-
-def partition_commands(cursor: Cursor) -> tuple[s.PartitionCommand, ...]:
-    """The commands of an ALTER TABLE on partitions and parts; none if the first is no such command."""
-    commands: list[s.PartitionCommand] = []
-    while (command := partition_command(cursor)) is not None:
-        commands.append(command)
-        if not cursor.accept(","):
-            return tuple(commands)
-    if commands:
-        what = f"{cursor.peek().text} in the same ALTER as commands on partitions is not supported"
-        raise error("NOT_IMPLEMENTED", what, "Write a statement of its own")
-    return ()
-
-
-def partition_command(cursor: Cursor) -> s.PartitionCommand | None:
-    """One command, if one stands here."""
-    for action in _ACTIONS:
-        words = action.upper().split()
-        if cursor.accept(*words, "PART"):
-            return s.PartitionCommand(action, part=cursor.string("the name of a part in single quotes"))
-        if cursor.at(*words, "PARTITION"):
-            for _ in words:
-                cursor.next()
-            return s.PartitionCommand(action, partition_clause(cursor))
-    return None
 
 
 def alter_partitions(db: Database, statement: s.AlterPartitions) -> None:

@@ -11,6 +11,8 @@ Source: ClickHouse, `src/Parsers/ParserAlterQuery.cpp`, `ParserUpdateQuery.cpp`,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from mergelake.core.errors import error
 from mergelake.format.partition import check_partition_id
 from mergelake.sql import statements as s
@@ -20,25 +22,6 @@ from mergelake.sql.literals import literal
 from mergelake.sql.unsupported import refused
 
 _KILL_MODES = ("SYNC", "ASYNC", "TEST")
-
-
-def alter_commands(cursor: Cursor) -> tuple[s.MutationCommand, ...] | None:
-    """The commands of ALTER TABLE t, which may each stand in brackets; None if the first is no UPDATE or DELETE."""
-    bracketed = cursor.at("(") and cursor.peek(1).upper in ("UPDATE", "DELETE")
-    if not bracketed and not (cursor.at("UPDATE") or cursor.at("DELETE")):
-        return None
-    commands = []
-    while True:
-        if bracketed:
-            cursor.expect("(")
-        if not (cursor.at("UPDATE") or cursor.at("DELETE")):
-            what = f"{cursor.peek().text} in the same ALTER as UPDATE or DELETE is not supported"
-            raise error("NOT_IMPLEMENTED", what, "Write a statement of its own")
-        commands.append(_command(cursor))
-        if bracketed:
-            cursor.expect(")")
-        if not cursor.accept(","):
-            return tuple(commands)
 
 
 def update(cursor: Cursor) -> s.Mutate:
@@ -68,9 +51,13 @@ def kill(cursor: Cursor) -> s.KillMutation:
     return s.KillMutation(where, test=mode == "TEST")
 
 
-def partition_clause(cursor: Cursor) -> s.PartitionClause:
-    """PARTITION 202601, (1, 'a'), ID 'x' or ALL. INVALID_PARTITION_VALUE for an id that cannot be."""
-    cursor.expect("PARTITION")
+def partition_clause(cursor: Cursor, *, after_word: bool = False) -> s.PartitionClause:
+    """PARTITION 202601, (1, 'a'), ID 'x' or ALL; `after_word`: what follows the word PARTITION.
+
+    INVALID_PARTITION_VALUE for an id that cannot be.
+    """
+    if not after_word:
+        cursor.expect("PARTITION")
     if cursor.accept("ID"):
         partition_id = cursor.string("the id of a partition in single quotes")
         check_partition_id(partition_id)
@@ -86,10 +73,6 @@ def partition_clause(cursor: Cursor) -> s.PartitionClause:
             values.append(literal(cursor))
         return s.PartitionClause(tuple(values))
     return s.PartitionClause((literal(cursor),))
-
-
-def _command(cursor: Cursor) -> s.MutationCommand:
-    return _update(cursor) if cursor.next().upper == "UPDATE" else _delete(cursor)
 
 
 def _update(cursor: Cursor) -> s.MutationCommand:
@@ -121,3 +104,10 @@ def _in_partition(cursor: Cursor) -> s.PartitionClause | None:
     if clause.every:
         raise error("SUPPORT_IS_DISABLED", "IN PARTITION ALL is not supported", "Leave it out")
     return clause
+
+
+COMMANDS: Mapping[str, Callable[[Cursor, s.Name], s.MutationCommand]] = {
+    "UPDATE": lambda cursor, name: _update(cursor),
+    "DELETE": lambda cursor, name: _delete(cursor),
+}
+"""The commands of ALTER TABLE: see `alter`."""

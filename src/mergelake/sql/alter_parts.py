@@ -1,0 +1,31 @@
+"""ALTER TABLE … on partitions and parts.
+
+    DROP | DETACH | ATTACH | DROP DETACHED  PARTITION p | PARTITION ID 'x' | PARTITION ALL | PART 'name'
+
+Source: ClickHouse, `src/Parsers/ParserAlterQuery.cpp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from mergelake.sql import statements as s
+from mergelake.sql.cursor import Cursor
+from mergelake.sql.mutation_statements import partition_clause
+
+_ACTIONS = ("drop", "detach", "attach", "drop detached")
+
+
+def _partition(action: str, cursor: Cursor, name: s.Name) -> s.PartitionCommand:
+    return s.PartitionCommand(action, partition_clause(cursor, after_word=True))
+
+
+def _part(action: str, cursor: Cursor, name: s.Name) -> s.PartitionCommand:
+    return s.PartitionCommand(action, part=cursor.string("the name of a part in single quotes"))
+
+
+COMMANDS: Mapping[str, Callable[[Cursor, s.Name], s.PartitionCommand]] = {
+    **{f"{action.upper()} PARTITION": partial(_partition, action) for action in _ACTIONS},
+    **{f"{action.upper()} PART": partial(_part, action) for action in _ACTIONS},
+}
