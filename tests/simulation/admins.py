@@ -22,6 +22,7 @@ from mergelake.log.operations import (
 from mergelake.log.state import State
 from mergelake.log.volatile import unfinished
 from mergelake.table.clone import check_holds, plan_clone, take_holds
+from mergelake.table.freeze import freeze, unfreeze
 from mergelake.table.handle import TableHandle
 from mergelake.table.parts import attach_part, attach_partition, drop_part
 from mergelake.table.rollback import rollback
@@ -74,7 +75,7 @@ class Admin(Actor):
                 self.commit(lambda _: [Untag(name)])
 
     def rollback(self) -> None:
-        version = self.random.choice([*self.state.tags.values(), max(self.state.history, self.state.version - 5)])
+        version = self.random.choice([*self.state.whole_tags.values(), max(self.state.history, self.state.version - 5)])
         try:
             done = rollback(self.handle, version)
         except InvalidInputError as refusal:
@@ -308,4 +309,11 @@ class Attacher(Surgeon):
     attentive = 0.0
 
     def actions(self):
-        return {self.detach_part: 1, self.attach: 2}
+        return {self.detach_part: 1, self.attach: 2, self.freeze: 0.2, self.unfreeze: 0.2}
+
+    def freeze(self) -> None:
+        freeze(self.handle, "", self.random.choice([None, *PARTITIONS]))
+
+    def unfreeze(self) -> None:
+        if self.state.tags:
+            unfreeze(self.handle, self.random.choice(sorted(self.state.tags)), self.random.choice([None, *PARTITIONS]))

@@ -14,6 +14,7 @@ from mergelake.lake.inspect import detached_table
 from mergelake.log.operations import DropRange
 from mergelake.order.keys import table_keys
 from mergelake.table import parts
+from mergelake.table.freeze import freeze, unfreeze
 from mergelake.table.handle import TableHandle
 
 _WRONG_VALUES = {
@@ -92,6 +93,22 @@ class PartitionMethods:
         it lacks.
         """
         return detached_table(self.handle.log.state)
+
+    def freeze(self, name: str = "", value: Any = None, *, partition_id: str | None = None) -> str:
+        """Keep the newest version, or one partition of it, under a name, copying nothing; returns the name.
+
+        It is a tag: `scan(version=name)` or AS OF TAG reads it, and a clone of it is a table. DIRECTORY_ALREADY_EXISTS
+        for a name that is taken. Without a name it is `freeze_<version>`.
+        """
+        if value is None and partition_id is None:
+            return freeze(self.handle, name)
+        return freeze(self.handle, name, self._partition(value, partition_id, every=False))
+
+    def unfreeze(self, name: str, value: Any = None, *, partition_id: str | None = None) -> int:
+        """Give up what `freeze` keeps, or one partition of it; the new version. Unknown names are no error."""
+        if value is None and partition_id is None:
+            return unfreeze(self.handle, name)
+        return unfreeze(self.handle, name, self._partition(value, partition_id, every=False))
 
     def partition_id(self, value: Any) -> str:
         """The id of the partition with this value of the partition key (a tuple for a key of several columns).

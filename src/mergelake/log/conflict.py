@@ -126,8 +126,8 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
                 return Reject(f"Mutation {id} is not known, or it is done")
         case DropDetached(ids):
             return _check_detached(state, ids)
-        case Tag(name, version):
-            return _check_tag(state, name, version)
+        case Tag():
+            return _check_tag(state, op)
         case Untag(name):
             if name not in state.tags:
                 return _invalid(f"There is no tag {name}", "BAD_ARGUMENTS")
@@ -384,11 +384,17 @@ def _check_drop_parts(state: State, op: DropParts) -> Reject | None:
     return None
 
 
-def _check_tag(state: State, name: str, version: int) -> Reject | None:
+def _check_tag(state: State, op: Tag) -> Reject | None:
+    name, version = op.name, op.version
     if name in state.tags:
+        held = state.tagged_partitions.get(name)
+        if op.partition_ids is not None and version == state.tags[name]:
+            if held is None or {*op.partition_ids} <= {*held}:
+                return None
+            return _invalid(f"Tag {name} does not keep all of these partitions", "BAD_ARGUMENTS")
         return _invalid(f"Tag {name} exists already, at version {state.tags[name]}", "BAD_ARGUMENTS")
     if not 1 <= version <= state.version:
         return _invalid(f"There is no version {version}", "BAD_ARGUMENTS")
-    if version < state.history and version not in state.tags.values():
+    if version < state.history and version not in state.whole_tags.values():
         return _invalid(f"Version {version} is no longer kept", "BAD_ARGUMENTS")
     return None

@@ -60,8 +60,9 @@ def describe_op(op: LogOp) -> str:
             return f"mutations fail on {part}: {code}"
         case ops.KillMutation(name):
             return f"kill mutation {name}"
-        case ops.Tag(name, version):
-            return f"tag version {version} as {name}"
+        case ops.Tag(name, version, partition_ids):
+            of = "" if partition_ids is None else f" of {', '.join(map(_where, partition_ids))}"
+            return f"tag version {version}{of} as {name}"
         case ops.Untag(name):
             return f"remove tag {name}"
         case ops.AddReference(holder, directories):

@@ -53,7 +53,7 @@ from mergelake.log.operations import (
     UndropTable,
     Untag,
 )
-from mergelake.log.retention import pins, refers
+from mergelake.log.retention import partial_versions, pins, refers
 from mergelake.log.sequencer import Sequencer
 from mergelake.log.state import (
     FINISHED_MUTATIONS_TO_KEEP,
@@ -124,6 +124,7 @@ class Draft:
         self._mutations = state.mutations
         self._detached = state.detached
         self._tags, self._holds, self._leases = state.tags, state.holds, state.leases
+        self._tagged_partitions = state.tagged_partitions
         self._fence, self._history = state.fence, state.history
         self._sequencer = state.sequencer
         self._written = state.written
@@ -188,16 +189,20 @@ class Draft:
             case UndropTable():
                 # A dropped table keeps only the versions within its history, regardless of tags and leases.
                 self._tags = {name: version for name, version in self._tags.items() if version >= self._history}
+                self._tagged_partitions = {n: held for n, held in self._tagged_partitions.items() if n in self._tags}
                 self._leases = {n: lease for n, lease in self._leases.items() if lease.version >= self._history}
                 self._dropped, self._dropped_version = False, 0
             case DropParts():
                 self._drop_parts(op)
             case DropDetached(ids):
                 self._take_from_detached(ids)
-            case Tag(name, version):
+            case Tag(name, version, partition_ids):
                 self._tags = {**self._tags, name: version}
+                if partition_ids is not None:
+                    self._tagged_partitions = {**self._tagged_partitions, name: partition_ids}
             case Untag(name):
                 self._tags = _lacking(self._tags, name)
+                self._tagged_partitions = _lacking(self._tagged_partitions, name)
             case AddReference(holder, directories):
                 self._holds = {**self._holds, holder: directories}
             case DropReference(holder):
@@ -238,6 +243,7 @@ class Draft:
             mutations=self._mutations,
             detached=self._detached,
             tags=self._tags,
+            tagged_partitions=self._tagged_partitions,
             holds=self._holds,
             leases=self._leases,
             fence=self._fence,
@@ -463,7 +469,8 @@ class Draft:
         self._fence = max(self._fence, op.base_version, self._history)
         self._settle_retired()
         pinned = pins(self._history, self._tags, self._leases, self._dropped)
-        self._retired = self._retired.still_shown(self._history, pinned)
+        in_part = partial_versions(self._tags, self._tagged_partitions, self._leases)
+        self._retired = self._retired.still_shown(self._history, pinned, in_part)
 
     def _drop_range(self, op: DropRange) -> None:
         bound = self._block_counter if op.max_block is None else op.max_block

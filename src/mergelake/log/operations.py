@@ -265,10 +265,12 @@ class DropDetached:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A version is kept under a name."""
+    """A version is kept under a name. A second one of the name may take partitions out of it."""
 
     name: str
     version: int
+    partition_ids: tuple[str, ...] | None = None
+    """The partitions that are kept; None: all of the version."""
 
 
 @dataclass(frozen=True, slots=True)

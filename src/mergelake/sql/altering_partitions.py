@@ -36,6 +36,10 @@ def _scope(table: Table, command: s.PartitionCommand) -> str | None:
 def _run(table: Table, command: s.PartitionCommand, partition_id: str | None) -> None:
     every = partition_id is None
     match command.action, command.partition:
+        case "freeze", _:
+            table.freeze(command.part, partition_id=partition_id)
+        case "unfreeze", _:
+            table.unfreeze(command.part, partition_id=partition_id)
         case "drop", None:
             table.drop_part(command.part)
         case "detach", None:

@@ -253,15 +253,15 @@ class PartitionCommand:
     """A command of ALTER TABLE on a partition or a part."""
 
     action: str
-    """`drop`, `detach`, `attach`, `drop detached`."""
+    """`drop`, `detach`, `attach`, `drop detached`, `freeze`, `unfreeze`."""
     partition: PartitionClause | None = None
     part: str = ""
-    """Name of the part, without a partition."""
+    """Name of the part; of FREEZE and UNFREEZE the name after WITH NAME."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlterPartitions:
-    """ALTER TABLE … DROP | DETACH | ATTACH | DROP DETACHED PARTITION | PART, …."""
+    """ALTER TABLE … DROP | DETACH | ATTACH | DROP DETACHED PARTITION | PART, [UN]FREEZE, …."""
 
     name: Name
     commands: tuple[PartitionCommand, ...]
