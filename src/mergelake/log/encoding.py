@@ -42,8 +42,8 @@ FORMAT, FORMAT_OF_MEMBERS = 3, 4
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError)
 """Exceptions of decoding malformed JSON."""
 
-_LEFT_OUT = ("disk", "begun", "detached", "mutations")
-"""Fields that are left out if they are false or empty lists: entries looked so before there were these."""
+_LEFT_OUT = ("disk", "begun", "detached", "mutations", "only", "schema_version")
+"""Fields that are left out if they are false, 0 or empty lists: entries looked so before there were these."""
 _FIELDS = {"format", "version", "attempt", "timestamp_ms", "author", "ops"}
 _FIELDS_OF_MEMBERS = {*_FIELDS, "members"}
 _DIGEST, _END, _DIGEST_DIGITS = b',"digest":"', b'"}', 32
@@ -169,7 +169,7 @@ def encode_op(op: LogOp) -> dict[str, Any]:
             held = asdict(held)
         elif isinstance(held, tuple):
             held = [ManifestJson.of(item) if isinstance(item, PartManifest) else item for item in held]
-        if held not in ("", None) and not ((held == [] or held is False) and name in _LEFT_OUT):
+        if held not in ("", None) and not ((held in ([], False, 0)) and name in _LEFT_OUT):
             out[name] = held
     return out
 

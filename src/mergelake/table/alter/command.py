@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.table.alter.columns import RenameColumn
+from mergelake.table.alter.keys import check_new_key
 from mergelake.table.alter.modify_column import ModifyColumn
 
 
@@ -34,7 +35,11 @@ def altered(schema: TableSchema, commands: Sequence[SchemaCommand]) -> TableSche
     after = schema
     for command in commands:
         after = command.applied(after)
-    return schema if after == schema else check_schema(after)
+    if after == schema:
+        return schema
+    checked = check_schema(after)
+    check_new_key(schema, checked)
+    return checked
 
 
 def _check_renames(commands: Sequence[SchemaCommand]) -> None:
