@@ -488,13 +488,15 @@ class Warehouse:
         """Drop a table; UNKNOWN_TABLE if there is none, unless `if_exists`."""
         self.catalog.drop_table(split_name(name), if_exists=if_exists)
 
-    def undrop_table(self, name: str, table_id: str = "") -> Table:
+    def undrop_table(self, name: str, table_id: str = "") -> Table | None:
         """Restore a dropped table with all its rows, while its objects are kept (`history_retention_seconds`).
 
         `table_id` selects one if several had the name (default: the last one dropped). UNKNOWN_TABLE if it is too late.
+        None for a view or a union of tables, which is restored at any time.
         """
         full = split_name(name)
-        return Table(".".join(full), self.catalog.undrop_table(full, table_id), self.env)
+        handle = self.catalog.undrop_table(full, table_id)
+        return None if handle is None else Table(".".join(full), handle, self.env)
 
     def rename_database(self, name: str, new_name: str) -> None:
         """Rename a database; its tables stay in it."""

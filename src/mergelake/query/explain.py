@@ -10,6 +10,7 @@ from mergelake.core.errors import MergelakeError
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.embedded import engine
+from mergelake.query.expand.statement import expanded
 from mergelake.query.in_place import attached_layers, check_scannable, in_place_because, why_scanned, with_names
 from mergelake.query.prepare import (
     Prepared,
@@ -23,7 +24,6 @@ from mergelake.query.prepare import (
 from mergelake.query.source import Resolve
 from mergelake.query.spread.chosen import choose_executor, may_be_spread, step_lines
 from mergelake.query.statement.rewrite import filled
-from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings_semantics import check_explain
 from mergelake.query.statement.wording import in_own_words, without_moments
 
@@ -31,7 +31,7 @@ from mergelake.query.statement.wording import in_own_words, without_moments
 def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: str = "") -> list[str]:
     """Lines of EXPLAIN: the executor and the reason for it, the pruning of each scan, ClickHouse's own plan."""
     context = context or Context()
-    parsed = parse_select(sql)
+    parsed = expanded(sql, resolve, context)
     tables = look_up_tables(parsed, resolve, context, explain, kind)
     checked(parsed, context)
     form = check_explain(kind)

@@ -62,13 +62,18 @@ def refuse_cluster(cursor: Cursor) -> None:
         )
 
 
-def create_table(cursor: Cursor) -> CreateTable | CloneTable:
-    """Parse what follows CREATE TABLE."""
-    if_not_exists = cursor.if_not_exists()
-    name = cursor.table_name()
+def skip_uuid(cursor: Cursor) -> None:
+    """Accept UUID '…' after a name, which is ignored: every table gets a new id."""
     if cursor.at("UUID") and cursor.peek(1).kind == "string":
         cursor.next()
-        cursor.next()  # ignored: the table gets a new id
+        cursor.next()
+
+
+def create_table(cursor: Cursor, *, replace: bool = False, must_exist: bool = False) -> CreateTable | CloneTable:
+    """Parse what follows CREATE [OR REPLACE] TABLE, or REPLACE TABLE: `must_exist`."""
+    if_not_exists = not replace and cursor.if_not_exists()
+    name = cursor.table_name()
+    skip_uuid(cursor)
     refuse_cluster(cursor)
     body: _Body | None = None
     like: Name | None = None
@@ -76,15 +81,17 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
     if cursor.accept("("):
         body = _body(cursor)
     elif cursor.accept("CLONE", "AS"):
+        if replace:
+            way_out = "CREATE TABLE … CLONE AS another one, and EXCHANGE TABLES"
+            raise error("NOT_IMPLEMENTED", "A clone in place of a table is not supported", way_out)
         return _clone(cursor, name, if_not_exists)
     elif cursor.at("AS") and cursor.peek(1).is_name and cursor.peek(1).upper not in ("SELECT", "WITH"):
         cursor.next()
         like = cursor.table_name()
     clauses, settings = _clauses(cursor, None if body is None else body.primary_key)
-    if cursor.accept("EMPTY"):
-        raise error(
-            "NOT_IMPLEMENTED", "CREATE TABLE … EMPTY AS SELECT is not supported yet", "Name the columns instead"
-        )
+    empty = cursor.accept("EMPTY")
+    if empty and not cursor.at("AS"):
+        raise cursor.error("AS")
     if cursor.accept("AS"):
         if not (cursor.at("SELECT") or cursor.at("WITH") or cursor.at("(")):
             raise cursor.error("SELECT", "WITH")
@@ -94,7 +101,9 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
     schema = None
     if body is not None:
         schema = _build(clauses or TableSchema(()), columns=body.columns, indices=body.indices)
-    return CreateTable(name, schema, if_not_exists, like, query, clauses, settings)
+    return CreateTable(
+        name, schema, if_not_exists, like, query, clauses, settings, replace=replace, must_exist=must_exist, empty=empty
+    )
 
 
 def _clone(cursor: Cursor, name: Name, if_not_exists: bool) -> CloneTable:
@@ -123,6 +132,14 @@ def _build(clauses: TableSchema, **changes: object) -> TableSchema:
 def with_columns(clauses: TableSchema, columns: tuple[Column, ...]) -> TableSchema:
     """The table that `clauses` describe, with these columns."""
     return _build(clauses, columns=columns)
+
+
+def columns_alone(cursor: Cursor) -> tuple[Column, ...]:
+    """The columns up to the closing bracket. NOT_IMPLEMENTED for a key or an index among them."""
+    body = _body(cursor)
+    if body.indices or body.primary_key is not None:
+        raise error("NOT_IMPLEMENTED", "Keys and indexes of a view are not supported", "Its tables have them")
+    return body.columns
 
 
 def _body(cursor: Cursor) -> _Body:

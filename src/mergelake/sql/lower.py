@@ -22,6 +22,7 @@ from mergelake.sql.inserting import run_insert
 from mergelake.sql.mutating import kill_mutations, run_mutation
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.settings import check_changes, check_of_statement, check_permitted, judged, merged
+from mergelake.sql.virtual import create_text, create_view, require_view, schema_shown, virtual_table
 from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case s.Insert():
             run_insert(db, statement, script)
         case s.Explain(kind, query):
-            lines = explain(query, db.resolver(), db.context(), kind)
+            lines = explain(query, db.resolver(query), db.context(), kind)
             return rows_result({"explain": lines}, {"explain": "String"})
         case s.CreateTable():
             _create_table(db, statement, script)
@@ -63,9 +64,16 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             db.warehouse.rename_database(name, new_name)
             if db.current_database == name:
                 db.current_database = new_name
-        case s.DropTable(names, if_exists):
+        case s.CreateView(name, query, columns, aliases, comment, if_not_exists, replaces):
+            if_not_exists = if_not_exists or _is_on(db, "create_if_not_exists")
+            create_view(
+                db, name, query, columns=columns, aliases=aliases, comment=comment, replace=replaces,
+                if_not_exists=if_not_exists and not replaces,
+            )  # fmt: skip
+        case s.DropTable(names, if_exists, view):
             for each in names:
-                db.warehouse.drop_table(db.full_name(each), if_exists=if_exists)
+                where = each.database or db.current_database, each.table
+                db.warehouse.catalog.drop_table(where, if_exists=if_exists, view=view)
         case s.TruncateTable(name, if_exists):
             if not if_exists or db.warehouse.has_table(db.full_name(name)):
                 db.open(name).truncate()
@@ -79,34 +87,42 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             return show.names(db.warehouse.databases(), like)
         case s.ShowTables(database, like):
             return show.names(db.table_names(database or db.current_database), like)
-        case s.ShowCreateTable(name):
-            text = show.create_table_text(db.full_name(name), db.open(name).schema)
+        case s.ShowCreateTable(name, view):
+            full, virtual = db.full_name(name), virtual_table(db, name)
+            if view and (virtual is not None or db.open(name)):
+                require_view(full, virtual)
+            text = (
+                show.create_table_text(full, db.open(name).schema) if virtual is None else create_text(full, virtual)
+            )
             return rows_result({"statement": [text]}, {"statement": "String"})
         case s.ShowColumns(name, like, full):
             database = name.database or db.current_database
             if database not in RESERVED:
-                return show.columns_of(db.open(name).schema, like, full=full)
+                return show.columns_of(_schema_shown(db, name), like, full=full)
             from mergelake.sql.foreign import describe_foreign
 
             return show.named_columns(describe_foreign(db, database, name.table), like, full=full)
         case s.Describe(_, query) if query:
-            names_and_kinds = prepare(query, db.resolver(), db.context()).columns(db.context())
+            names_and_kinds = prepare(query, db.resolver(query), db.context()).columns(db.context())
             return show.describe_columns(dict(zip(*names_and_kinds, strict=True)))
         case s.Describe(name) if (name.database or db.current_database) in RESERVED:
             database = name.database or db.current_database
             from mergelake.sql.foreign import describe_foreign
 
             return show.describe_columns(describe_foreign(db, database, name.table))
-        case s.Exists(name, False) if (name.database or db.current_database) in RESERVED:
+        case s.Exists(name, False, False) if (name.database or db.current_database) in RESERVED:
             known = db.table_names(name.database or db.current_database)
             return rows_result({"result": [int(name.table in known)]}, {"result": "UInt8"})
         case s.Describe(name):
-            return show.describe(db.open(name).schema, compact=_is_on(db, "describe_compact_output"))
+            return show.describe(_schema_shown(db, name), compact=_is_on(db, "describe_compact_output"))
+        case s.Exists(name, _, True):
+            virtual = virtual_table(db, name)
+            return rows_result({"result": [int(virtual is not None and virtual.is_view)]}, {"result": "UInt8"})
         case s.Exists(name, database):
             exists = (
                 name.table in (*db.warehouse.databases(), *RESERVED)
                 if database
-                else db.warehouse.has_table(db.full_name(name))
+                else name.table in db.warehouse.catalog.refresh().names(name.database or db.current_database)
             )
             return rows_result({"result": [int(exists)]}, {"result": "UInt8"})
         case s.Optimize():
@@ -136,6 +152,12 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case _:
             assert_never(statement)
     return Result()
+
+
+def _schema_shown(db: Database, name: s.Name) -> TableSchema:
+    """The schema of a table, a view or a union."""
+    virtual = virtual_table(db, name)
+    return db.open(name).schema if virtual is None else schema_shown(db.full_name(name), virtual)
 
 
 def _tailed(db: Database, tailed: s.Tailed, script: str, format: str) -> Result:
@@ -178,7 +200,7 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
         )
     from mergelake.core.types import parse_type
 
-    prepared = prepare(statement.query, db.resolver(), db.context())
+    prepared = prepare(statement.query, db.resolver(statement.query), db.context())
     names, kinds = prepared.columns(db.context())
     columns = tuple(Column(i, name, parse_type(kind)) for i, (name, kind) in enumerate(zip(names, kinds, strict=True)))
     return with_columns(statement.clauses, columns)

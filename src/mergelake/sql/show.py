@@ -20,7 +20,7 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     """The CREATE TABLE statement that makes this table, laid out as ClickHouse does; `name` is `database.table`."""
     schema = without_version(schema)
     full = ".".join(quote_identifier_if_needed(part) for part in name.split(".", 1))
-    inside = [f"    {_column(column)}" for column in schema.columns]
+    inside = [f"    {column_text(column)}" for column in schema.columns]
     inside += [
         f"    INDEX {quote_identifier_if_needed(i.name)} {i.expression} TYPE {i.type} GRANULARITY {i.granularity}"
         for i in schema.indices
@@ -72,7 +72,8 @@ def _value(text: str) -> str:
     return text if re.fullmatch(r"-?\d+(\.\d+)?", text) else quote_string(text)
 
 
-def _column(column: Column) -> str:
+def column_text(column: Column) -> str:
+    """`` `k` UInt64 DEFAULT 1 COMMENT '…' ``."""
     out = f"{back_quote(column.name)} {column.type}"
     if column.default_kind:
         out += f" {column.default_kind}" + (f" {column.default}" if column.default else "")

@@ -61,6 +61,11 @@ class SystemSource:
         """None: the number of rows is not known before they are built."""
         return None
 
+    @property
+    def takes_final(self) -> bool:
+        """False: a system table has no engine of ours."""
+        return False
+
     def can_filter(self, predicate: str) -> bool:
         """Whether it spares requests (`conditions_of`). ClickHouse filters again."""
         return is_understood(predicate, self.columns)
