@@ -15,6 +15,7 @@ from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.errors import UnavailableError, error
 from mergelake.core.ids import IdSource, RandomIds
 from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema
 from mergelake.core.types import DataType
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.table import Table
@@ -242,6 +243,24 @@ class Warehouse:
                     self.drop_table(name)
                 raise
         return table
+
+    @contextmanager
+    def replacing_table(self, name: str, schema: TableSchema, *, must_exist: bool = False) -> Iterator[Table]:
+        """Context with a new, empty table, which at its end takes the place of what is called `name`, by one commit.
+
+        Until then it has no name, and readers have the old table. What is replaced is dropped. After an exception
+        nothing has changed. UNKNOWN_TABLE if nothing has the name and it `must_exist`.
+        """
+        full = split_name(name)
+        if must_exist and full[1] not in self.catalog.refresh().names(full[0]):
+            self.catalog.find(full)  # raises
+        handle = self.catalog.begin_table(full, schema)
+        try:
+            yield Table(name, handle, self.env)
+        except BaseException:
+            self.catalog.drop_nameless(handle)
+            raise
+        self.catalog.put_table(full, handle, must_exist=must_exist)
 
     def table(self, name: str) -> Table:
         """The table `name` at its newest version; UNKNOWN_TABLE, with the nearest name, if there is none."""

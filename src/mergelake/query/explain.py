@@ -24,6 +24,7 @@ from mergelake.query.prepare import (
 from mergelake.query.source import Resolve
 from mergelake.query.spread.chosen import choose_executor, may_be_spread, step_lines
 from mergelake.query.statement.rewrite import filled
+from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings_semantics import check_explain
 from mergelake.query.statement.wording import in_own_words, without_moments
 
@@ -36,6 +37,7 @@ def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: st
     checked(parsed, context)
     form = check_explain(kind)
     if form in ("AST", "SYNTAX"):  # depend on the text alone, not on tables
+        parsed = parse_select(sql)
         try:
             return _explained_lines(f"EXPLAIN {kind} {without_moments(parsed)}", {}, context)
         except MergelakeError as failure:

@@ -62,6 +62,13 @@ def refuse_cluster(cursor: Cursor) -> None:
         )
 
 
+def not_replaced(cursor: Cursor, replace: bool) -> bool:
+    """Accept IF NOT EXISTS, and return whether it was there; SYNTAX_ERROR if the statement replaces."""
+    if replace and cursor.at("IF", "NOT", "EXISTS"):
+        raise cursor.error("a name: OR REPLACE goes without IF NOT EXISTS")
+    return cursor.if_not_exists()
+
+
 def skip_uuid(cursor: Cursor) -> None:
     """Accept UUID '…' after a name, which is ignored: every table gets a new id."""
     if cursor.at("UUID") and cursor.peek(1).kind == "string":
@@ -71,7 +78,7 @@ def skip_uuid(cursor: Cursor) -> None:
 
 def create_table(cursor: Cursor, *, replace: bool = False, must_exist: bool = False) -> CreateTable | CloneTable:
     """Parse what follows CREATE [OR REPLACE] TABLE, or REPLACE TABLE: `must_exist`."""
-    if_not_exists = not replace and cursor.if_not_exists()
+    if_not_exists = not_replaced(cursor, replace)
     name = cursor.table_name()
     skip_uuid(cursor)
     refuse_cluster(cursor)

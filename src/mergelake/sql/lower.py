@@ -91,9 +91,7 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             full, virtual = db.full_name(name), virtual_table(db, name)
             if view and (virtual is not None or db.open(name)):
                 require_view(full, virtual)
-            text = (
-                show.create_table_text(full, db.open(name).schema) if virtual is None else create_text(full, virtual)
-            )
+            text = show.create_table_text(full, db.open(name).schema) if virtual is None else create_text(full, virtual)
             return rows_result({"statement": [text]}, {"statement": "String"})
         case s.ShowColumns(name, like, full):
             database = name.database or db.current_database
@@ -176,21 +174,33 @@ def _tailed(db: Database, tailed: s.Tailed, script: str, format: str) -> Result:
 def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
     full = db.full_name(statement.name)
     check_of_statement(statement.settings)
-    if_not_exists = statement.if_not_exists or _is_on(db, "create_if_not_exists")
-    if if_not_exists and statement.query and db.warehouse.has_table(full):
+    if_not_exists = not statement.replace and (statement.if_not_exists or _is_on(db, "create_if_not_exists"))
+    where = statement.name.database or db.current_database, statement.name.table
+    if if_not_exists and where[1] in db.warehouse.catalog.refresh().names(where[0]):
         return  # the SELECT must not run
     schema = statement.schema
     if schema is None:
         schema = _borrowed(db, statement)
+    insert = s.Insert(statement.name, query=statement.query) if statement.query and not statement.empty else None
+    if statement.replace:
+        replaced = db.warehouse.replacing_table(full, schema, must_exist=statement.must_exist)
+        with replaced as table:
+            if insert is not None:
+                run_insert(db, insert, script, table)
+        return
     db.warehouse.create_table(full, schema, if_not_exists=if_not_exists)
-    if statement.query:
-        run_insert(db, s.Insert(statement.name, query=statement.query), script)
+    if insert is not None:
+        run_insert(db, insert, script)
 
 
 def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
     """The schema of CREATE TABLE t AS other, or AS SELECT."""
     if statement.like is not None:
-        other = db.open(statement.like).schema
+        virtual = virtual_table(db, statement.like)
+        if virtual is not None and statement.clauses is None:
+            what = f"Cannot CREATE a table AS {statement.like}, it is a {virtual.schema.engine}"
+            raise error("INCORRECT_QUERY", what, "Write ENGINE = MergeTree ORDER BY …")
+        other = _schema_shown(db, statement.like)
         if statement.clauses is None:
             return replace(other, version=1)
         return with_columns(statement.clauses, other.columns)

@@ -28,6 +28,8 @@ _REFUSED = (
     "SYSTEM", "GRANT", "REVOKE", "ATTACH", "DETACH", "BACKUP", "RESTORE", "WATCH", "BEGIN", "COMMIT", "ROLLBACK",
 )  # fmt: skip
 """First words of statements that are not supported, whatever follows."""
+_REFUSED_VIEWS = ("MATERIALIZED", "LIVE", "WINDOW")
+"""Words before VIEW that are not supported."""
 _EXPLAIN_KINDS = ("AST", "SYNTAX", "QUERY", "PLAN", "PIPELINE", "ESTIMATE", "TABLE", "CURRENT")
 
 
@@ -58,7 +60,8 @@ def _parsed(cursor: Cursor) -> s.Statement:
     word = cursor.peek().upper
     if word in ("SELECT", "WITH", "FROM", "("):
         return ended(cursor, s.Select(cursor.rest()))
-    if word in _REFUSED:
+    other_view = cursor.peek(1).upper in _REFUSED_VIEWS and cursor.peek(2).upper == "VIEW"
+    if word in _REFUSED or (word == "CREATE" and other_view):
         raise refused(cursor.text, cursor.peek().start)
     parse = _STATEMENTS.get(word)
     if parse is None:

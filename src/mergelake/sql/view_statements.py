@@ -1,6 +1,6 @@
 """CREATE VIEW: what stands between the name and the SELECT.
 
-    CREATE [OR REPLACE] VIEW [IF NOT EXISTS] v [(column type, …) | (alias, …)] [COMMENT '…'] AS SELECT …
+    CREATE [OR REPLACE] VIEW [IF NOT EXISTS] v [(column type, …) | (alias, …)] [COMMENT '…'] AS SELECT … [COMMENT '…']
 
 Source: ClickHouse, `src/Parsers/ParserCreateQuery.cpp` (`ParserCreateViewQuery`).
 """
@@ -16,7 +16,7 @@ from mergelake.sql.statements import CreateView
 
 def create_view(cursor: Cursor, *, replace: bool = False) -> CreateView:
     """Parse what follows CREATE VIEW."""
-    if_not_exists = not replace and cursor.if_not_exists()
+    if_not_exists = ddl.not_replaced(cursor, replace)
     name = cursor.table_name()
     ddl.skip_uuid(cursor)
     ddl.refuse_cluster(cursor)
@@ -38,7 +38,9 @@ def create_view(cursor: Cursor, *, replace: bool = False) -> CreateView:
     cursor.expect("AS")
     if not (cursor.at("SELECT") or cursor.at("WITH") or cursor.at("(") or cursor.at("FROM")):
         raise cursor.error("SELECT", "WITH")
-    query = cursor.rest_before_tail()
+    query = cursor.rest_before_tail(comment=not comment)
+    if cursor.accept("COMMENT"):
+        comment = cursor.string()
     if cursor.at("INTO"):
         raise error("NOT_IMPLEMENTED", "INTO OUTFILE in a view is not supported", "Write it after a SELECT of the view")
     return CreateView(name, query, columns, aliases, comment, if_not_exists, replace)

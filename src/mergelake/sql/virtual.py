@@ -46,7 +46,9 @@ def create_view(
     if if_not_exists and name.table in state.names(full[0]):
         return
     if own_settings(query)[1]:
-        raise error("NOT_IMPLEMENTED", "mergelake's own settings in a view are not supported", "Write them in the SELECT")
+        raise error(
+            "NOT_IMPLEMENTED", "mergelake's own settings in a view are not supported", "Write them in the SELECT"
+        )
     names = db.resolver(query)
     text, reads = view_query(query, db.current_database, names, aliases)
     schema = TableSchema(tuple(columns), engine="View", comment=comment)

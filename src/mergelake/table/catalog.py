@@ -134,20 +134,31 @@ class Catalog:
         existing = self._existing(name)
         if existing is not None:
             return self._taken(name, existing, if_not_exists)
-        return self._put(name, self.begin_table(schema), if_not_exists)
+        return self._put(name, self._begin_checked(schema), if_not_exists)
 
-    def begin_table(self, schema: TableSchema) -> TableHandle:
-        """A new table without a name: `put_table` gives it one, or collection removes it."""
+    def _begin_checked(self, schema: TableSchema) -> TableHandle:
         from mergelake.table.define import check_schema  # loads kernels that opening a table does not need
 
         return self._begin_table(self._ids.new_id(), check_schema(schema))
+
+    def begin_table(self, name: Name, schema: TableSchema) -> TableHandle:
+        """A new table that is to be called `name`, and is not yet: `put_table` or `drop_nameless` follows.
+
+        If the process ends before, collection removes it. UNKNOWN_DATABASE if the database is missing.
+        """
+        _check_name(name[1], "table")
+        self._existing(name)
+        return self._begin_checked(schema)
+
+    def drop_nameless(self, handle: TableHandle) -> None:
+        """Drop a table that never got its name."""
+        self._mark_dropped(handle.directory)
 
     def put_table(self, name: Name, handle: TableHandle, *, must_exist: bool = False) -> None:
         """Give a table without a name this one, in place of what has it: that is dropped, in the same entry.
 
         UNKNOWN_TABLE if nothing has it and it `must_exist`. If this raises, the table is dropped.
         """
-        _check_name(name[1], "table")
         try:
             self._replace(name, PutTable(*name, handle.directory), must_exist)
         except (ConflictError, InvalidInputError, NotFoundError):
@@ -175,9 +186,7 @@ class Catalog:
         if replace:
             self._replace(name, op, must_exist=False)
             return True
-        committed = self._log.commit(
-            lambda state: () if if_not_exists and name[1] in state.names(name[0]) else (op,)
-        )
+        committed = self._log.commit(lambda state: () if if_not_exists and name[1] in state.names(name[0]) else (op,))
         return committed.entry is not None
 
     def _replace(self, name: Name, put: PutTable | PutVirtual, must_exist: bool) -> None:
@@ -378,9 +387,7 @@ class Catalog:
             raise error("TABLE_ALREADY_EXISTS", f"Table {name[0]}.{name[1]} already exists", "Use IF NOT EXISTS")
         return self.open_id(table_id or _id_of(self.state, name))
 
-    def _commit_known(
-        self, build: Callable[[CatalogState], Sequence[CatalogOp]], *, passes_on: bool = True
-    ) -> None:
+    def _commit_known(self, build: Callable[[CatalogState], Sequence[CatalogOp]], *, passes_on: bool = True) -> None:
         """Refresh, then commit operations that depend on existing names; `passes_on` as in `Log.commit`."""
         self.refresh()
         self._log.commit(build, passes_on=lambda: passes_on)

@@ -34,19 +34,33 @@ def view_query(text: str, database: str, names: Names, aliases: Sequence[str] = 
         if reference.in_operator and not reference.database and reference.name not in _known(names, database):
             continue  # a column or an alias
         reads.append(where)
-        if not reference.database:
+        if reference.in_operator:  # ClickHouse lays `IN t` out as `IN (t)`, which we would take for a column
+            edits.append((reference.start, reference.end, f"(SELECT * FROM {'.'.join(map(_identifier, where))})"))
+        elif not reference.database:
             edits.append((reference.start, reference.start, f"{_identifier(database)}."))
     for call in parsed.calls:
         if call.database or names.virtual(database, call.name) is not None:
             reads.append((call.database or database, call.name))
-            if not call.database:
-                edits.append((call.start, call.start, f"{_identifier(database)}."))
         elif call.name.lower() == "merge" and len(parsed.items(*call.arguments)) == 1:
             at = parsed.tokens[call.arguments[0]].start
             edits.append((at, at, f"{quote_string(database)}, "))
+    edits += [(call.start, call.name_at, "") for call in parsed.calls if call.database]
     if parsed.format_at is not None:
         edits.append((*parsed.format_at, ""))
-    return laid_out(applied(parsed.text, edits).strip()), list(dict.fromkeys(reads))
+    query = laid_out(applied(parsed.text, edits).strip())
+    return _with_called_databases(query, parsed, database, names), list(dict.fromkeys(reads))
+
+
+def _with_called_databases(query: str, written: ParsedSelect, database: str, names: Names) -> str:
+    """A query with databases before its parameterised views, which ClickHouse would lay out as one name `a.b`."""
+    databases = [
+        call.database or (database if names.virtual(database, call.name) is not None else "") for call in written.calls
+    ]
+    calls = parse_select(query).calls
+    if not any(databases) or len(calls) != len(databases):
+        return query
+    pairs = zip(calls, databases, strict=True)
+    return applied(query, [(c.start, c.start, f"{_identifier(d)}.") for c, d in pairs if d and not c.database])
 
 
 def laid_out(query: str, *, one_line: bool = False) -> str:
@@ -91,4 +105,3 @@ def _alias_edits(parsed: ParsedSelect, aliases: Sequence[str]) -> list[Edit]:
         stop = parsed.tokens[item.end + 1].end if item.alias else start
         edits.append((start, stop, f" AS {_identifier(alias)}"))
     return edits
-

@@ -6,7 +6,7 @@ condition or a FINAL of the statement goes along as far as it may.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from mergelake.core.errors import error
@@ -15,9 +15,10 @@ from mergelake.log.catalog import VirtualTable
 from mergelake.query.context import Context
 from mergelake.query.expand.columns import Columns
 from mergelake.query.expand.edits import Edit, applied
+from mergelake.query.expand.pushing import with_condition
 from mergelake.query.expand.views import as_subquery, columns_of, with_arguments
 from mergelake.query.prepare import look_up_tables, prepared_of
-from mergelake.query.source import Names, Readable, Resolve
+from mergelake.query.source import Names, Resolve
 from mergelake.query.statement.needs import star_tokens, wanted
 from mergelake.query.statement.parsed_select import ParsedSelect, TableReference
 from mergelake.query.statement.select_parser import parse_select
@@ -62,10 +63,12 @@ class _Statement:
         """The text with the views that it names replaced; None if it names none."""
         found = [(reference, view) for reference in parsed.references if (view := self._virtual(reference)) is not None]
         edits = [edit for reference, view in found for edit in self._edits(parsed, reference, view)]
-        edits += self._call_edits(parsed)
-        if not edits:
+        calls = self._call_edits(parsed)
+        if not edits and not calls:
             return None
-        edits += _qualifier_edits(parsed, [reference for reference, _ in found])
+        called = {(call.database, call.name) for call in parsed.calls if not call.aliased} if calls else set()
+        named = {(each.database, each.name) for each, _ in found if not each.alias}
+        edits += calls + _qualifier_edits(parsed, {(database, name) for database, name in called | named if database})
         return applied(parsed.text, edits)
 
     def _virtual(self, reference: TableReference) -> VirtualTable | None:
@@ -86,7 +89,10 @@ class _Statement:
         columns = columns_of(view, now)
         need = wanted(parsed, reference, Columns(columns), {})
         needed = tuple(columns) if reference.in_operator else need.columns
-        text = as_subquery(view.query, columns, needed, now)
+        query = view.query
+        if all(str(kind) == now.get(name) for name, kind in columns.items()):  # casts may change what conditions mean
+            query = with_condition(query, need.where, frozenset(columns))
+        text = as_subquery(query, columns, needed, now)
         if not reference.in_operator and not reference.alias:
             text += f" AS {back_quote(reference.name)}"
         places = [place for place in (reference.final, reference.sample) if place is not None]
@@ -119,13 +125,11 @@ def _no_explain(query: str, resolve: Resolve, context: Context, kind: str) -> li
     raise error("NOT_IMPLEMENTED", "An EXPLAIN in a view is not supported", "EXPLAIN the SELECT itself")
 
 
-def _qualifier_edits(parsed: ParsedSelect, replaced: list[TableReference]) -> list[Edit]:
+def _qualifier_edits(parsed: ParsedSelect, pairs: Collection[tuple[str, str]]) -> list[Edit]:
     """Remove the database from `db.view.column`, because a subquery has none."""
-    pairs = {(each.database, each.name) for each in replaced if each.database and not each.alias}
     tokens, edits = parsed.tokens, []
     for at in range(len(tokens) - 4) if pairs else ():
         dots = tokens[at + 1].text == "." and tokens[at + 3].text == "." and (at == 0 or tokens[at - 1].text != ".")
         if dots and (tokens[at].name, tokens[at + 2].name) in pairs:
             edits.append((tokens[at].start, tokens[at + 2].start, ""))
     return edits
-

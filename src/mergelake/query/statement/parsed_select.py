@@ -78,7 +78,9 @@ class TableCall:
     """Empty if the statement does not name it."""
     name: str
     start: int
-    """First character of the name."""
+    """First character of the name, with its database."""
+    name_at: int
+    """First character of the name without it."""
     end: int
     """One past the closing bracket."""
     arguments: Range

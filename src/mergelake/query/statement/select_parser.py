@@ -194,7 +194,8 @@ class _Walker:
         after = self.tokens[min(closing + 1, len(self.tokens) - 1)]
         aliased = after.upper == "AS" or (after.is_name and after.upper not in _NOT_ALIASES)
         end = self.tokens[closing].end
-        return TableCall(named.database, named.name, named.start, end, (opening + 1, closing), aliased)
+        name_at = self.tokens[opening - 1].start
+        return TableCall(named.database, named.name, named.start, name_at, end, (opening + 1, closing), aliased)
 
     def _pop(self, at: int) -> None:
         frame = self.stack.pop()
