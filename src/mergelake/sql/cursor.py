@@ -72,9 +72,9 @@ class Cursor(TokenReader):
         """
         first, depth = self.peek(), 0
         while (token := self.peek()).kind != "end" and (depth or not self._begins_tail()):
-            if comment and not depth and self.at("COMMENT") and self.peek(1).kind == "string":
-                if self.peek(2).kind == "end" or self.peek(2).upper in ("FORMAT", "INTO"):
-                    break
+            is_comment = comment and not depth and self.at("COMMENT") and self.peek(1).kind == "string"
+            if is_comment and self.peek(2).upper in ("", "FORMAT", "INTO"):
+                break
             if token.kind == "sign":
                 depth += (token.text in _OPEN) - (token.text in _CLOSE)
             self.next()

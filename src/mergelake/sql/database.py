@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mergelake.core.cancel import CancelToken, check, running
-from mergelake.core.errors import MergelakeError, error, there_are
+from mergelake.core.errors import error, there_are
 from mergelake.core.progress import OnProgress
-from mergelake.core.text import back_quote, quote_string
 from mergelake.lake.environment import Environment
 from mergelake.lake.reading import snapshot_to_read
 from mergelake.lake.table import Table
@@ -207,7 +205,8 @@ class Database:
     def table(self, name: str) -> Table:
         """The table `name` or `database.name`, at its newest version; without a database, of the current one.
 
-        UNKNOWN_TABLE or UNKNOWN_DATABASE, with the nearest name, if there is none.
+        UNKNOWN_TABLE or UNKNOWN_DATABASE, with the nearest name, if there is none. NOT_IMPLEMENTED for a view, which
+        has no rows of its own.
         """
         database, dot, table = name.partition(".")
         return self.open(Name(database, table) if dot else Name("", name))
@@ -230,8 +229,40 @@ class Database:
         self.warehouse.create_table(full, schema, if_not_exists=if_not_exists, **options)
         return self.table(full)
 
+    def create_view(
+        self,
+        name: str,
+        query: str,
+        *,
+        columns: Sequence[str] = (),
+        comment: str = "",
+        if_not_exists: bool = False,
+        replace: bool = False,
+    ) -> None:
+        """Create a view: a SELECT under a name, as CREATE VIEW does.
+
+        `columns` are names for its columns, in order. `{name:Type}` in the query makes it a function of parameters.
+        TABLE_ALREADY_EXISTS for a name that is taken, unless `if_not_exists`, which leaves what has it, or `replace`,
+        which drops it. The errors of the query are raised, and nothing is created.
+
+        >>> db = connect("memory://views")
+        >>> db.create_view("squares", "SELECT number * number AS n FROM numbers({up_to:UInt64})")
+        >>> db.sql("SELECT sum(n) FROM squares(up_to = 4)").scalar()
+        14
+        """
+        from mergelake.sql.virtual import create_view
+
+        if if_not_exists and replace:
+            raise error("BAD_ARGUMENTS", "A view is to be replaced, and to stay if it exists", "Give one of the two")
+        database, dot, view = name.partition(".")
+        parsed = Name(database, view) if dot else Name("", name)
+        create_view(self, parsed, query, aliases=columns, comment=comment, if_not_exists=if_not_exists, replace=replace)
+
     def tables(self, database: str | None = None) -> list[str]:
-        """Names of the tables of `database` (default: the current one); UNKNOWN_DATABASE if there is none."""
+        """Names of the tables of `database` (default: the current one), views among them.
+
+        UNKNOWN_DATABASE if there is none.
+        """
         return self.table_names(database or self.current_database)
 
     def databases(self) -> list[str]:
@@ -472,7 +503,6 @@ def connect(
 
 def fill_parameters(text: str, params: Mapping[str, object]) -> str:
     """`{name:Type}` replaced by the value as a literal of that type; `{name:Identifier}` by a quoted name."""
-
     named: set[str] = set()
 
     def fill(name: str, kind: str) -> str:

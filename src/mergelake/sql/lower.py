@@ -51,6 +51,7 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case s.CreateTable():
             _create_table(db, statement, script)
         case s.CloneTable(name, source, if_not_exists, version, timestamp):
+            _refuse_virtual(db, source)
             db.warehouse.clone_table(
                 db.full_name(source), db.full_name(name), version=version, timestamp=timestamp,
                 if_not_exists=if_not_exists,
@@ -127,10 +128,10 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             _optimize(db, statement)
         case s.CheckTable(name):
             checks = db.open(name).check()
-            columns = {column: checks[column].to_pylist() for column in checks.column_names}
+            checked = {column: checks[column].to_pylist() for column in checks.column_names}
             if _is_on(db, "check_query_single_value_result"):
-                return rows_result({"result": [int(all(columns["is_passed"]))]}, {"result": "UInt8"})
-            return rows_result(columns, {"part_path": "String", "is_passed": "UInt8", "message": "String"})
+                return rows_result({"result": [int(all(checked["is_passed"]))]}, {"result": "UInt8"})
+            return rows_result(checked, {"part_path": "String", "is_passed": "UInt8", "message": "String"})
         case s.DropPartition(name, partition):
             _drop_partition(db, name, partition)
         case s.AlterPart(name, action, part):
@@ -196,10 +197,8 @@ def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
 def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
     """The schema of CREATE TABLE t AS other, or AS SELECT."""
     if statement.like is not None:
-        virtual = virtual_table(db, statement.like)
-        if virtual is not None and statement.clauses is None:
-            what = f"Cannot CREATE a table AS {statement.like}, it is a {virtual.schema.engine}"
-            raise error("INCORRECT_QUERY", what, "Write ENGINE = MergeTree ORDER BY …")
+        if statement.clauses is None:
+            _refuse_virtual(db, statement.like)
         other = _schema_shown(db, statement.like)
         if statement.clauses is None:
             return replace(other, version=1)
@@ -214,6 +213,14 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
     names, kinds = prepared.columns(db.context())
     columns = tuple(Column(i, name, parse_type(kind)) for i, (name, kind) in enumerate(zip(names, kinds, strict=True)))
     return with_columns(statement.clauses, columns)
+
+
+def _refuse_virtual(db: Database, name: s.Name) -> None:
+    """Raise INCORRECT_QUERY for a view or a union, of which there can be no copy with its rows."""
+    virtual = virtual_table(db, name)
+    if virtual is not None:
+        what = f"Cannot CREATE a table AS {name}, it is a {virtual.schema.engine}"
+        raise error("INCORRECT_QUERY", what, "Write ENGINE = MergeTree ORDER BY …")
 
 
 def _value(partition: s.PartitionClause) -> object:

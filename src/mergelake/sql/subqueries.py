@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa

@@ -19,7 +19,7 @@ from mergelake.query.expand.pushing import with_condition
 from mergelake.query.expand.views import as_subquery, columns_of, with_arguments
 from mergelake.query.prepare import look_up_tables, prepared_of
 from mergelake.query.source import Names, Resolve
-from mergelake.query.statement.needs import star_tokens, wanted
+from mergelake.query.statement.needs import wanted
 from mergelake.query.statement.parsed_select import ParsedSelect, TableReference
 from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.wording import check_syntax
