@@ -19,7 +19,7 @@ _VIEWS = "CREATE VIEW computes its rows at each SELECT; INSERT INTO … SELECT w
 _COMMIT = "Every statement is one commit"
 _SYSTEM = "Look into `system`, or SELECT from it with conditions of your own"
 HINTS: dict[str, str] = {
-    "ALTER": "UPDATE, DELETE, DROP PARTITION, DROP | DETACH | ATTACH PART and MODIFY SETTING are, so far",
+    "ALTER": "docs/schema.md, docs/mutations.md and docs/partitions.md list the commands of ALTER TABLE",
     "ALTER DATABASE": "RENAME DATABASE is",
     "ATTACH": "read_part reads a part of ClickHouse's, Table.append takes its rows; UNDROP TABLE brings a table back",
     "BACKUP": "A warehouse is its objects: copy them",
