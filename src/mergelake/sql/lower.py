@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from mergelake.core.errors import error
+from mergelake.core.errors import UnsupportedError, error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.query.explain import explain
 from mergelake.query.select import prepare
@@ -22,7 +22,7 @@ from mergelake.sql.inserting import run_insert
 from mergelake.sql.mutating import kill_mutations, run_mutation
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.settings import check_changes, check_of_statement, check_permitted, judged, merged
-from mergelake.sql.virtual import create_text, create_view, require_view, schema_shown, virtual_table
+from mergelake.sql.virtual import create_view, schema_of, shown
 from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
@@ -51,11 +51,14 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case s.CreateTable():
             _create_table(db, statement, script)
         case s.CloneTable(name, source, if_not_exists, version, timestamp):
-            _refuse_virtual(db, source)
-            db.warehouse.clone_table(
-                db.full_name(source), db.full_name(name), version=version, timestamp=timestamp,
-                if_not_exists=if_not_exists,
-            )  # fmt: skip
+            try:
+                db.warehouse.clone_table(
+                    db.full_name(source), db.full_name(name), version=version, timestamp=timestamp,
+                    if_not_exists=if_not_exists,
+                )  # fmt: skip
+            except UnsupportedError:
+                _refuse_virtual(db, source)
+                raise
         case s.CreateDatabase(name, if_not_exists):
             if_not_exists = if_not_exists or _is_on(db, "create_if_not_exists")
             db.warehouse.create_database(name, if_not_exists=if_not_exists)
@@ -89,15 +92,11 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case s.ShowTables(database, like):
             return show.names(db.table_names(database or db.current_database), like)
         case s.ShowCreateTable(name, view):
-            full, virtual = db.full_name(name), virtual_table(db, name)
-            if view and (virtual is not None or db.open(name)):
-                require_view(full, virtual)
-            text = show.create_table_text(full, db.open(name).schema) if virtual is None else create_text(full, virtual)
-            return rows_result({"statement": [text]}, {"statement": "String"})
+            return rows_result({"statement": [shown(db, name, view=view)]}, {"statement": "String"})
         case s.ShowColumns(name, like, full):
             database = name.database or db.current_database
             if database not in RESERVED:
-                return show.columns_of(_schema_shown(db, name), like, full=full)
+                return show.columns_of(schema_of(db, name), like, full=full)
             from mergelake.sql.foreign import describe_foreign
 
             return show.named_columns(describe_foreign(db, database, name.table), like, full=full)
@@ -113,9 +112,9 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             known = db.table_names(name.database or db.current_database)
             return rows_result({"result": [int(name.table in known)]}, {"result": "UInt8"})
         case s.Describe(name):
-            return show.describe(_schema_shown(db, name), compact=_is_on(db, "describe_compact_output"))
+            return show.describe(schema_of(db, name), compact=_is_on(db, "describe_compact_output"))
         case s.Exists(name, _, True):
-            virtual = virtual_table(db, name)
+            virtual = db.warehouse.catalog.refresh().virtual_table(name.database or db.current_database, name.table)
             return rows_result({"result": [int(virtual is not None and virtual.is_view)]}, {"result": "UInt8"})
         case s.Exists(name, database):
             exists = (
@@ -151,12 +150,6 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case _:
             assert_never(statement)
     return Result()
-
-
-def _schema_shown(db: Database, name: s.Name) -> TableSchema:
-    """The schema of a table, a view or a union."""
-    virtual = virtual_table(db, name)
-    return db.open(name).schema if virtual is None else schema_shown(db.full_name(name), virtual)
 
 
 def _tailed(db: Database, tailed: s.Tailed, script: str, format: str) -> Result:
@@ -197,10 +190,9 @@ def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
 def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
     """The schema of CREATE TABLE t AS other, or AS SELECT."""
     if statement.like is not None:
+        other = schema_of(db, statement.like)
         if statement.clauses is None:
             _refuse_virtual(db, statement.like)
-        other = _schema_shown(db, statement.like)
-        if statement.clauses is None:
             return replace(other, version=1)
         return with_columns(statement.clauses, other.columns)
     if statement.clauses is None:
@@ -216,8 +208,8 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
 
 
 def _refuse_virtual(db: Database, name: s.Name) -> None:
-    """Raise INCORRECT_QUERY for a view or a union, of which there can be no copy with its rows."""
-    virtual = virtual_table(db, name)
+    """Raise INCORRECT_QUERY for a view or a union, as far as it is known here: there is no table like it."""
+    virtual = db.warehouse.catalog.state.virtual_table(name.database or db.current_database, name.table)
     if virtual is not None:
         what = f"Cannot CREATE a table AS {name}, it is a {virtual.schema.engine}"
         raise error("INCORRECT_QUERY", what, "Write ENGINE = MergeTree ORDER BY …")

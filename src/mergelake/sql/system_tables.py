@@ -425,7 +425,7 @@ _TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Wanted], Rows
             "shared_object_bytes": "UInt64",
             "shared_object_dead_bytes": "UInt64",
             "retained_bytes": "UInt64",
-            "parameterized_view_parameters": "Array(Tuple(\n    name String,\n    type String))",
+            "parameterized_view_parameters": "Array(Tuple(name String, type String))",
         },
         _tables,
     ),

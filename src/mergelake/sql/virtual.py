@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.errors import MergelakeError, UnsupportedError, error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.text import quote_identifier_if_needed, quote_string
 from mergelake.core.types import parse_type
@@ -14,19 +14,24 @@ from mergelake.query.expand.define import laid_out, view_query
 from mergelake.query.expand.parameters import parameters
 from mergelake.query.select import prepare
 from mergelake.sql.names import StatementNames
-from mergelake.sql.show import column_text, engine_text
+from mergelake.sql.show import column_text, create_table_text, engine_text
 from mergelake.sql.statements import Name
 from mergelake.sql.tail import own_settings
-from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
+    from mergelake.lake.table import Table
     from mergelake.sql.database import Database
 
 
-def virtual_table(db: Database, name: Name) -> VirtualTable | None:
-    """The view or union of a parsed name, by the newest catalog."""
-    database = name.database or db.current_database
-    return None if database in RESERVED else db.warehouse.catalog.refresh().virtual_table(database, name.table)
+def opened(db: Database, name: Name) -> Table | VirtualTable:
+    """The table, view or union of a parsed name, at the newest version. Raises UNKNOWN_TABLE or UNKNOWN_DATABASE."""
+    try:
+        return db.open(name)
+    except UnsupportedError:
+        virtual = db.warehouse.catalog.state.virtual_table(name.database or db.current_database, name.table)
+        if virtual is None:
+            raise
+        return virtual
 
 
 def create_view(
@@ -91,16 +96,20 @@ def as_select(table: VirtualTable) -> str:
     return laid_out(table.query, one_line=True) if table.query else ""
 
 
-def require_view(name: str, table: VirtualTable | None) -> None:
-    """Raise BAD_ARGUMENTS unless it is a view."""
-    if table is None or not table.is_view:
-        raise error("BAD_ARGUMENTS", f"{name} is not a VIEW", "SHOW CREATE TABLE shows a table")
+def shown(db: Database, name: Name, *, view: bool = False) -> str:
+    """The CREATE statement of a table, a view or a union. BAD_ARGUMENTS if it has to be a `view`."""
+    full, table = db.full_name(name), opened(db, name)
+    is_virtual = isinstance(table, VirtualTable)
+    if view and not (is_virtual and table.is_view):
+        raise error("BAD_ARGUMENTS", f"{full} is not a VIEW", "SHOW CREATE TABLE shows a table")
+    return create_text(full, table) if is_virtual else create_table_text(full, table.schema)
 
 
-def schema_shown(name: str, table: VirtualTable) -> TableSchema:
-    """The schema of a view or a union for DESCRIBE. Raises UNSUPPORTED_METHOD for a view with parameters."""
-    if not table.schema.columns:
-        raise undescribed(name)
+def schema_of(db: Database, name: Name) -> TableSchema:
+    """The schema of a table, a view or a union. Raises UNSUPPORTED_METHOD for a view with parameters."""
+    table = opened(db, name)
+    if isinstance(table, VirtualTable) and not table.schema.columns:
+        raise undescribed(db.full_name(name))
     return table.schema
 
 
