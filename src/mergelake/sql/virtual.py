@@ -99,10 +99,9 @@ def as_select(table: VirtualTable) -> str:
 def shown(db: Database, name: Name, *, view: bool = False) -> str:
     """The CREATE statement of a table, a view or a union. BAD_ARGUMENTS if it has to be a `view`."""
     full, table = db.full_name(name), opened(db, name)
-    is_virtual = isinstance(table, VirtualTable)
-    if view and not (is_virtual and table.is_view):
+    if view and not (isinstance(table, VirtualTable) and table.is_view):
         raise error("BAD_ARGUMENTS", f"{full} is not a VIEW", "SHOW CREATE TABLE shows a table")
-    return create_text(full, table) if is_virtual else create_table_text(full, table.schema)
+    return create_text(full, table) if isinstance(table, VirtualTable) else create_table_text(full, table.schema)
 
 
 def schema_of(db: Database, name: Name) -> TableSchema:
