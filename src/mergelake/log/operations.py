@@ -378,6 +378,31 @@ class Exchange:
     other_name: str
 
 
+@dataclass(frozen=True, slots=True)
+class PutVirtual:
+    """A name without a log: a view, or a union of tables (engine Merge)."""
+
+    database: str
+    name: str
+    table_id: str
+    """Tells it from another one of the same name; there is no directory."""
+    schema: TableSchema
+    """Its engine, `View` or `Merge`, with arguments, its columns and comment. No columns: those of the query."""
+    query: str = ""
+    """The SELECT of a view, in which each table has its database."""
+    reads: tuple[str, ...] = ()
+    """`database.table` of each name that the query reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVirtual:
+    """The name of a view or a union is removed, if it still means this one."""
+
+    database: str
+    name: str
+    table_id: str
+
+
 TableOp: TypeAlias = (
     CreateTable
     | AlterMetadata
@@ -407,11 +432,20 @@ TableOp: TypeAlias = (
     | MoveLog
 )
 CatalogOp: TypeAlias = (
-    CreateDatabase | DropDatabase | RenameDatabase | PutTable | RemoveTable | RenameTable | Exchange | MoveLog
+    CreateDatabase
+    | DropDatabase
+    | RenameDatabase
+    | PutTable
+    | RemoveTable
+    | RenameTable
+    | Exchange
+    | MoveLog
+    | PutVirtual
+    | RemoveVirtual
 )
 LogOp: TypeAlias = TableOp | CatalogOp
 
-_DROPS = (DropTable, DropRange, DropParts, DropDetached, RemoveTable, DropDatabase)
+_DROPS = (DropTable, DropRange, DropParts, DropDetached, RemoveTable, RemoveVirtual, DropDatabase)
 _LETS_GO = (AlterMetadata, CancelVolatile, Untag, DropReference, ReleaseLease, AdvanceGcHorizon)
 
 
