@@ -44,6 +44,8 @@ def can_rewrite_columns(manifest: PartManifest, reader: PartReader, schema: Tabl
     mask = (MASK_COLUMN,) if manifest.masked else ()
     if manifest.columns != (*(column.id for column in schema.stored), *mask):
         return False
+    if any(column.changed_since(manifest.schema_version) for column in schema.stored):
+        return False
     files = reader.files
     if PACKED in files and not all(index.is_of(manifest.schema_version) for index in schema.indices):
         return False
