@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from mergelake.core.schema import TableSchema
-from mergelake.log.operations import AlterMetadata, RowsUnchanged, TableOp
+from mergelake.log.operations import AlterMetadata, CancelVolatile, RowsUnchanged, TableOp
+from mergelake.log.schema_rules import outdated_merges
 from mergelake.log.state import ActivePart, State
 from mergelake.table.alter.command import SchemaCommand, altered
 from mergelake.table.alter.needs import check_pending
@@ -41,7 +42,7 @@ class _Attempt:
     """The operations of an ALTER, and the parts whose values have to be looked at before."""
 
     commands: Sequence[SchemaCommand]
-    rows_of: int | None = None
+    rows_of: int | None
     judged: set[str] = field(default_factory=set)
     """Parts whose values fit the schema `after`."""
     unjudged: list[ActivePart] = field(default_factory=list)
@@ -65,6 +66,8 @@ class _Attempt:
             self.unjudged = [part for part in parts_to_judge(state, after) if part.manifest.id not in self.judged]
             if self.unjudged:
                 return ()
+            if outdated := tuple(outdated_merges(state, after)):
+                ops.insert(0, CancelVolatile(outdated, "the table was altered"))
             # Rows and mutations that come before it, in the entry of a process that appends it, have to be checked too.
             ops.insert(0, RowsUnchanged(max(state.version, state.rows_version)))
         return ops
