@@ -87,6 +87,10 @@ def describe_op(op: LogOp) -> str:
             return f"rename table {database}.{name} to {new_database}.{new_name}"
         case ops.Exchange(database, name, other_database, other_name):
             return f"exchange tables {database}.{name} and {other_database}.{other_name}"
+        case ops.PutVirtual(database, name, _, schema):
+            return f"name {schema.engine} {database}.{name}"
+        case ops.RemoveVirtual(database, name):
+            return f"remove {database}.{name}"
 
 
 def _where(partition_id: str | None) -> str:

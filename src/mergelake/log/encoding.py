@@ -42,7 +42,7 @@ FORMAT, FORMAT_OF_MEMBERS = 3, 4
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError)
 """Exceptions of decoding malformed JSON."""
 
-_LEFT_OUT = ("disk", "begun", "detached", "mutations", "only", "schema_version")
+_LEFT_OUT = ("disk", "begun", "detached", "mutations", "only", "reads", "schema_version")
 """Fields that are left out if they are false, 0 or empty lists: entries looked so before there were these."""
 _FIELDS = {"format", "version", "attempt", "timestamp_ms", "author", "ops"}
 _FIELDS_OF_MEMBERS = {*_FIELDS, "members"}
@@ -213,12 +213,18 @@ def _alter_metadata(raw: Raw) -> LogOp:
     return ops.AlterMetadata(TableSchema.from_json(value(raw)["schema"]))
 
 
+def _put_virtual(raw: Raw) -> LogOp:
+    held = tuples(_plain_fields(raw))
+    return ops.PutVirtual(**{**held, "schema": TableSchema.from_json(held["schema"])})
+
+
 class _AddParts(msgspec.Struct, tag="AddParts", tag_field="op", forbid_unknown_fields=True):
     parts: tuple[ManifestJson, ...]
     dedup_token: str = ""
     dedup_hash: str = ""
     detached: tuple[str, ...] = ()
     begun: tuple[str, ...] = ()
+    schema_version: int = 0
 
 
 _ADD_PARTS = msgspec.json.Decoder(_AddParts)
@@ -227,7 +233,7 @@ _ADD_PARTS = msgspec.json.Decoder(_AddParts)
 def _add_parts(raw: Raw) -> LogOp:
     held = typed(_ADD_PARTS, raw)
     parts = tuple(part.manifest() for part in held.parts)
-    return ops.AddParts(parts, held.dedup_token, held.dedup_hash, held.detached, held.begun)
+    return ops.AddParts(parts, held.dedup_token, held.dedup_hash, held.detached, held.begun, held.schema_version)
 
 
 class _Publish(msgspec.Struct, tag="Publish", tag_field="op", forbid_unknown_fields=True):
@@ -299,6 +305,7 @@ _PLAIN: tuple[Callable[..., LogOp], ...] = (
     ops.RemoveTable,
     ops.RenameTable,
     ops.Exchange,
+    ops.RemoveVirtual,
 )
 
 
@@ -309,6 +316,7 @@ def _plain(kind: Callable[..., LogOp]) -> Callable[[Raw], LogOp]:
 _DECODERS: dict[str, Callable[[Raw], LogOp]] = {
     "CreateTable": _create_table,
     "AlterMetadata": _alter_metadata,
+    "PutVirtual": _put_virtual,
     "AddParts": _add_parts,
     "Publish": _publish,
     "DropRange": _drop_range,

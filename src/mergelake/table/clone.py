@@ -105,11 +105,13 @@ def with_lacks(
     parts: Sequence[tuple[PartManifest, Sequence[PendingMutation]]],
     ids: IdSource,
     detached: Mapping[str, str] | None = None,
+    schema_version: int = 0,
 ) -> list[TableOp]:
     """The operations that add parts which each lack some mutations: these are logged again, for these parts alone.
 
     The order of parts of one partition is kept. Neighbours that lack the same, in all partitions, share the mutations.
-    `detached`: by id of a part that of the detached part which it takes back.
+    `detached`: by id of a part that of the detached part which it takes back. `schema_version`: that of the schema for
+    which they are added.
     """
     runs: dict[str, list[tuple[tuple[PendingMutation, ...], list[PartManifest]]]] = {}
     for manifest, lacks in parts:
@@ -125,7 +127,7 @@ def with_lacks(
                 alike.setdefault(tuple(m.id for m in lacks), (lacks, []))[1].extend(added)
         for lacks, added in alike.values():
             aside = tuple(detached[part.id] for part in added) if detached else ()
-            ops.append(AddParts(tuple(added), detached=aside))
+            ops.append(AddParts(tuple(added), detached=aside, schema_version=schema_version))
             only = tuple(part.id for part in added)
             scope = tuple(dict.fromkeys(part.partition_id for part in added))
             ops += [Mutation(ids.new_id(), m.commands, scope, m.drops_rows, only, m.schema_version) for m in lacks]

@@ -17,6 +17,7 @@ from mergelake.log.operations import DropDetached, DropParts, DropRange, TableOp
 from mergelake.log.state import DetachedPart, State
 from mergelake.table.clone import with_lacks
 from mergelake.table.handle import TableHandle
+from mergelake.table.refit import commit_judged
 
 
 def drop_part(handle: TableHandle, name: str, kind: str = "drop") -> int:
@@ -50,7 +51,7 @@ def drop_partition(handle: TableHandle, partition_id: str | None, kind: str = "d
 def attach_part(handle: TableHandle, name: str) -> int:
     """Attach a detached part again, with a new block number and a new id over the same objects; returns the version."""
     _require_name(name)
-    return _commit(handle, lambda state: _attached(handle, state, [_detached(state, name)]))
+    return _attach(handle, lambda state: [_detached(state, name)])
 
 
 def attach_partition(handle: TableHandle, partition_id: str | None) -> int:
@@ -58,7 +59,7 @@ def attach_partition(handle: TableHandle, partition_id: str | None) -> int:
 
     Nothing is logged if there are none.
     """
-    return _commit(handle, lambda state: _attached(handle, state, _detached_of(state, partition_id)))
+    return _attach(handle, lambda state: _detached_of(state, partition_id))
 
 
 def drop_detached_part(handle: TableHandle, name: str) -> int:
@@ -78,14 +79,21 @@ def drop_detached_partition(handle: TableHandle, partition_id: str | None) -> in
     return _commit(handle, build)
 
 
-def _attached(handle: TableHandle, state: State, parts: Sequence[DetachedPart]) -> list[TableOp]:
-    """The operations that attach detached parts."""
-    new = [
-        replace(part.manifest, id=handle.ids.new_id(), base_version=state.version, level=part.info.level)
-        for part in parts
-    ]
-    detached = {added.id: part.manifest.id for added, part in zip(new, parts, strict=True)}
-    return with_lacks([(added, part.lacks) for added, part in zip(new, parts, strict=True)], handle.ids, detached)
+def _attach(handle: TableHandle, choose: Callable[[State], Sequence[DetachedPart]]) -> int:
+    """Attach detached parts. Those of an older schema are judged first, so each keeps its new id meanwhile."""
+    new_ids: dict[str, str] = {}
+
+    def build(state: State) -> Sequence[TableOp]:
+        added, detached = [], {}
+        for part in choose(state):
+            new_id = new_ids.setdefault(part.manifest.id, handle.ids.new_id())
+            new = replace(part.manifest, id=new_id, base_version=state.version, level=part.info.level)
+            added.append((new, part.lacks))
+            detached[new_id] = part.manifest.id
+        return with_lacks(added, handle.ids, detached, state.schema_version)
+
+    handle.refresh()
+    return commit_judged(handle, build).version
 
 
 def _detached(state: State, name: str) -> DetachedPart:

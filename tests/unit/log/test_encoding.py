@@ -61,6 +61,9 @@ EVERY_KIND = (
     ops.RenameTable("d", "t", "d2", "t2"),
     ops.RenameDatabase("d", "d2"),
     ops.Exchange("d", "t", "d2", "t2"),
+    ops.PutVirtual("d", "v", "id", SCHEMA, "SELECT é FROM d.t", ("d.t",)),
+    ops.PutVirtual("d", "m", "id", SCHEMA),
+    ops.RemoveVirtual("d", "v", "id"),
 )
 
 

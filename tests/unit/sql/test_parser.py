@@ -149,7 +149,7 @@ def test_statements(sql: str, expected: s.Statement) -> None:
         ("SELCT 1", 1, "SELECT?"),
         ("CREATE TABLE t (a UInt64 b) ENGINE = MergeTree", 19, "Unexpected 'b'"),
         ("INSERT INTO t (a VALUES (1)", 18, "expected )"),
-        ("DROP", 5, "expected TABLE or DATABASE"),
+        ("DROP", 5, "expected one of TABLE, VIEW, DATABASE"),
         ("CREATE TABLE t (a Int8) ENGINE = MergeTree ORDER BY", 52, "expected an expression"),
         ("SHOW TABLES LIKE 5", 18, "a string in single quotes"),
         ("CREATE TABLE t (a) ENGINE = MergeTree", 18, "the type of column a"),
