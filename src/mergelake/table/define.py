@@ -25,6 +25,7 @@ from mergelake.order.modes import ENGINES, mode_of
 from mergelake.parts.default_codec import default_codec
 from mergelake.table.blocks import check_defaults
 from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated
+from mergelake.table.define_ttl import check_ttl
 
 _OTHER_ENGINES = """
 Alias ArrowStream AzureBlobStorage AzureQueue BigQuery Buffer COSN DeltaLake DeltaLakeAzure
@@ -137,12 +138,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
     sorting = _check_sorting_key(schema, settings)
     _check_partition_key(schema, settings)
     _check_sample(schema)
-    if schema.ttl:
-        raise error("NOT_IMPLEMENTED", "TTL in a table's definition is not supported yet", "Leave it out")
     check_indexes(schema)
-    for column in schema.columns:
-        if column.ttl:
-            raise error("NOT_IMPLEMENTED", f"The TTL of column {column.name} is not supported yet", "Leave it out")
     primary = schema.primary_key or schema.order_by
     for place, text in enumerate(primary):
         if place >= len(sorting) or text != schema.order_by[place]:
@@ -152,7 +148,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
                 "BAD_ARGUMENTS",
                 f"Primary key must be a prefix of the sorting key, but its column {place + 1} is {text}, not {instead}",
             )
-    return replace(schema, primary_key=primary)
+    return check_ttl(replace(schema, primary_key=primary))
 
 
 def _key(expressions: str | Sequence[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from mergelake.expr.nodes import Call, SyntaxNode, referenced_columns
 from mergelake.format.skip_types import check_index_types, parse_index_type
 from mergelake.parts.indexing import bind_index, index_expressions
 
-_VARYING = {
+VARYING = frozenset({
     "now",
     "now64",
     "today",
@@ -24,7 +24,7 @@ _VARYING = {
     "generateUUIDv4",
     "currentDatabase",
     "version",
-}
+})
 """Functions that do not give the same for the same row again."""
 
 
@@ -76,7 +76,7 @@ def _check(index: SkipIndex, schema: TableSchema, stored: frozenset[str]) -> Non
 
 def check_deterministic(tree: SyntaxNode) -> None:
     """Refuse a key or an index that is not deterministic."""
-    varying = sorted(_functions(tree) & _VARYING)
+    varying = sorted(_functions(tree) & VARYING)
     if varying:
         raise error(
             "BAD_ARGUMENTS",
