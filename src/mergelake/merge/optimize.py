@@ -64,7 +64,14 @@ def plan_optimize(
         skip_merged=skip_merged,
         throw_if_noop=throw_if_noop,
     )
-    plan = partial(plan_merge, handle.directory, snapshot.schema, kind="optimize", base_version=snapshot.version)
+    plan = partial(
+        plan_merge,
+        handle.directory,
+        snapshot.schema,
+        kind="optimize",
+        base_version=snapshot.version,
+        time_ms=handle.clock.now_ms(),
+    )
     tasks = [plan(parts=parts, mutations=snapshot.mutations) for parts in chosen]
     return [replace(task, deduplicate=columns, cleanup=cleanup and final) for task in tasks]
 

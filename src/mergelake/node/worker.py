@@ -443,7 +443,12 @@ class TableWorker:
         handle, state = self.handle, self.handle.log.state
         version = self._merging[action.part_ids][0]
         return plan_merge(
-            handle.directory, state.schema, action.sources, base_version=version, mutations=state.mutations
+            handle.directory,
+            state.schema,
+            action.sources,
+            base_version=version,
+            mutations=state.mutations,
+            time_ms=handle.clock.now_ms(),
         )
 
     def _begin(self, action: LongWork, task: MergeTask) -> Running:

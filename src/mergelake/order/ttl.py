@@ -22,9 +22,11 @@ from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import InternalError
 from mergelake.core.schema import Column, TableSchema
+from mergelake.core.text import quote_string
 from mergelake.core.ttl import Seconds, TtlInfo, merged_info
 from mergelake.core.types import DataType, inner_type, parse_type
 from mergelake.expr import Call, ColumnRef, Compiled, SyntaxNode, compile_expression
+from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.parser import parse
 from mergelake.format.ttl_txt import TtlFile, encode_ttl
 from mergelake.order.keys import Block, whole_column
@@ -253,11 +255,25 @@ def seconds_of(values: pa.Array, kind: DataType) -> Seconds:
     plain, numbers = inner_type(kind), values.to_numpy(zero_copy_only=False).astype(np.int64)
     match plain:
         case t.Date() | t.Date32():
-            return numbers * DAY_SECONDS
+            times: Seconds = numbers * DAY_SECONDS
+            return times
         case t.DateTime():
-            return numbers
+            seconds: Seconds = numbers
+            return seconds
         case t.DateTime64(precision):
             factor = 10**precision
             cut: Seconds = np.sign(numbers) * (np.abs(numbers) // factor)
             return cut
     raise InternalError(f"{kind} is no time")
+
+
+def expired_value(schema: TableSchema, name: str, now: int) -> Compiled | None:
+    """The expression of the value of a column whose value has expired; None for the default of its type.
+
+    `now` is the time in seconds. Raises what compiling raises.
+    """
+    column = schema.column(name)
+    if not column.default:
+        return None
+    text = str(expand_aliases(parse(column.default), schema))
+    return compile_expression(f"CAST({text}, {quote_string(str(column.type))})", schema.types, now * 1000)

@@ -13,18 +13,20 @@ from mergelake.expr.nodes import Call, SyntaxNode, referenced_columns
 from mergelake.format.skip_types import check_index_types, parse_index_type
 from mergelake.parts.indexing import bind_index, index_expressions
 
-VARYING = frozenset({
-    "now",
-    "now64",
-    "today",
-    "yesterday",
-    "rand",
-    "rand32",
-    "rand64",
-    "generateUUIDv4",
-    "currentDatabase",
-    "version",
-})
+VARYING = frozenset(
+    {
+        "now",
+        "now64",
+        "today",
+        "yesterday",
+        "rand",
+        "rand32",
+        "rand64",
+        "generateUUIDv4",
+        "currentDatabase",
+        "version",
+    }
+)
 """Functions that do not give the same for the same row again."""
 
 

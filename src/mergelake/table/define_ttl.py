@@ -14,8 +14,9 @@ from mergelake.core.text import quote_identifier_if_needed
 from mergelake.expr.nodes import Call, SyntaxNode, referenced_columns, walk
 from mergelake.expr.parser import parse
 from mergelake.format.codec import parse_default_codec
+from mergelake.format.streams import shared_sizes_stream
 from mergelake.order.keys import table_keys
-from mergelake.order.ttl import BoundTtl, bind_ttl, has_ttl, is_time
+from mergelake.order.ttl import BoundTtl, bind_ttl, expired_value, has_ttl, is_time
 from mergelake.order.ttl_groups import check_grouping
 from mergelake.order.ttl_text import TtlElement, column_ttl, parse_ttl
 from mergelake.table.define_indexes import VARYING
@@ -51,6 +52,11 @@ def check_ttl(schema: TableSchema) -> TableSchema:
             raise error("ILLEGAL_COLUMN", f"Trying to set TTL for key column {column.name}")
         element = column_ttl(column.name, column.ttl)
         _check(element, schema)
+        if shared_sizes_stream(column.name, column.type):
+            raise error("NOT_IMPLEMENTED", f"A TTL of the Nested column {column.name} is not supported", "Leave it out")
+        if column.default_kind in ("ALIAS", "EPHEMERAL"):
+            raise error("NOT_IMPLEMENTED", f"A TTL of the {column.default_kind} column {column.name} does nothing")
+        expired_value(schema, column.name, 0)
         columns.append(replace(column, ttl=element.expression))
     return replace(schema, columns=tuple(columns), ttl=tuple(map(str, elements)))
 
@@ -96,5 +102,7 @@ def _missing(names: Sequence[str], tree: SyntaxNode) -> MergelakeError:
 def _check_varying(tree: SyntaxNode) -> None:
     for node in walk(tree):
         if isinstance(node, Call) and node.function in VARYING:
-            message = f"TTL expression cannot contain non-deterministic functions, but contains function {node.function}"
+            message = (
+                f"TTL expression cannot contain non-deterministic functions, but contains function {node.function}"
+            )
             raise error("BAD_ARGUMENTS", message)

@@ -71,7 +71,12 @@ def _expiry(blocks: Sequence[pa.Table], schema: TableSchema) -> list[PartTtl] | 
 
 
 def write_piece(
-    target: PartTarget, keys: TableKeys, piece: Piece, threads: int, shared: Together | None = None, ttl: PartTtl | None = None
+    target: PartTarget,
+    keys: TableKeys,
+    piece: Piece,
+    threads: int,
+    shared: Together | None = None,
+    ttl: PartTtl | None = None,
 ) -> PartManifest:
     """Write one part; `shared` holds its columns if they were encoded together with those of others.
 
