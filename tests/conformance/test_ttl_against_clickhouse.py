@@ -20,7 +20,7 @@ from tests.helpers.clickhouse_tables import CLASSIC, part_paths
 
 pytestmark = pytest.mark.chdb
 
-FIRST, END = int(os.environ.get("TTL_FIRST", "0")), int(os.environ.get("TTL_END", "25"))
+FIRST, END = int(os.environ.get("TTL_FIRST", "0")), int(os.environ.get("TTL_END", "12"))
 # Merges of its own accord would come between.
 SETTINGS = (
     f"{CLASSIC}, max_number_of_merges_with_ttl_in_pool = 0, min_parts_to_merge_at_once = 1000, "

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.lexer import Token, TokenReader, syntax_error
@@ -42,6 +42,16 @@ class TtlElement:
     """The contents of `CODEC(…)` of a recompression."""
     column: str = ""
     """The column whose values expire; of the kind `column`."""
+
+    def renamed(self, text: Callable[[str], str], name: str, new_name: str) -> TtlElement:
+        """The element after a column got another name; `text` renames it in an expression."""
+        return replace(
+            self,
+            expression=text(self.expression),
+            where=text(self.where) if self.where else "",
+            group_by=tuple(map(text, self.group_by)),
+            assignments=tuple((new_name if each == name else each, text(value)) for each, value in self.assignments),
+        )
 
     def __str__(self) -> str:
         out = self.expression

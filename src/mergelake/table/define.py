@@ -12,7 +12,7 @@ from dataclasses import replace
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type, tuple_names
 from mergelake.core.errors import error
-from mergelake.core.schema import Column, TableSchema
+from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.settings import TableSettings
 from mergelake.core.types import DataType, inner_type, is_nullable, parse_type
 from mergelake.expr.nodes import Call, ColumnRef
@@ -48,6 +48,7 @@ def define(
     primary_key: str | Sequence[str] = (),
     engine: str = "MergeTree",
     settings: Mapping[str, str | int | float | bool] | None = None,
+    ttl: str | Sequence[str] | Mapping[str, str] = (),
 ) -> TableSchema:
     """A checked schema from names and types of columns.
 
@@ -62,6 +63,9 @@ def define(
         An engine, with its arguments: `ReplacingMergeTree(version)`; see `docs/engines.md`.
     settings
         Settings of the table, see `docs/settings-list.md`.
+    ttl
+        When rows expire: the elements of a TTL clause, `"ts + INTERVAL 30 DAY"`, see `docs/ttl.md`. A dict has columns
+        whose values expire, and under `""` the TTL of the table.
 
     Raises
     ------
@@ -84,6 +88,12 @@ def define(
         for number, (column, kind) in enumerate(flat.items())
     )
     name, arguments = _split_engine(engine)
+    of_columns = dict(ttl) if isinstance(ttl, Mapping) else {}
+    of_table = of_columns.pop("", "") if isinstance(ttl, Mapping) else ttl
+    for each in of_columns:
+        if each not in flat:
+            raise unknown_column(each, list(flat))
+    column_list = tuple(replace(column, ttl=of_columns.get(column.name, "")) for column in column_list)
     schema = TableSchema(
         column_list,
         engine=name,
@@ -91,6 +101,7 @@ def define(
         partition_by=_key(partition_by),
         order_by=_key(primary_key if order_by is None else order_by),
         primary_key=_key(primary_key),
+        ttl=_key(of_table),
         settings=TableSettings(settings).as_text(),
     )
     return check_schema(schema)
