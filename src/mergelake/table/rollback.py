@@ -14,6 +14,7 @@ from mergelake.core.ids import IdSource
 from mergelake.log.operations import AlterMetadata, DropRange, KnownInsert, TableOp
 from mergelake.log.retention import require_kept
 from mergelake.log.state import RememberedInsert, State, known_until, listed
+from mergelake.table.alter.indexes import brought_back
 from mergelake.table.clone import restored
 from mergelake.table.handle import TableHandle
 
@@ -46,7 +47,9 @@ def back_to(target: State, state: State, ids: IdSource) -> list[TableOp]:
     if target.schema_version != state.schema_version:
         # Ids of columns that were added since are not used again: parts with them may come back.
         next_column_id = max(target.schema.next_column_id, state.schemas[state.schema_version].next_column_id)
-        schema = replace(target.schema, version=state.schema_version + 1, next_column_id=next_column_id)
+        version = state.schema_version + 1
+        indices = brought_back(target.schema.indices, state.schemas.values(), version)
+        schema = replace(target.schema, version=version, next_column_id=next_column_id, indices=indices)
         ops.append(AlterMetadata(schema))
     # At least level 1, as a part of level 0 has the rows of the insert of its entry, and this entry has none.
     return [*ops, *restored(target, ids, base_version=state.version, level_min=1)]

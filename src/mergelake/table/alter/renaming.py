@@ -37,6 +37,7 @@ def with_new_name(schema: TableSchema, name: str, new_name: str) -> TableSchema:
         columns=columns,
         ttl=tuple(str(element.renamed(text, name, new_name)) for each in schema.ttl for element in parse_ttl(each)),
         indices=tuple(replace(index, expression=text(index.expression)) for index in schema.indices),
+        constraints=tuple(replace(each, expression=text(each.expression)) for each in schema.constraints),
     )
 
 
