@@ -64,8 +64,8 @@ class MergeTask:
     result: PartInfo
     """The name of the result if it is committed while the sources are active."""
     kind: str = "regular"
-    """`regular` (chosen by the selector), `forced` (a rested partition), `optimize` (requested by a user), `ttl_delete`
-    and `ttl_recompress` (a TTL asks for it), or `mutation` (one source, whose rows are not collapsed)."""
+    """`regular` (chosen by the selector), `forced` (a rested partition), `optimize` (requested by a user), `ttl_drop`,
+    `ttl_delete` and `ttl_recompress` (a TTL asks for it), or `mutation` (one source, whose rows are not collapsed)."""
     base_version: int = 0
     """Version of the table at which this was decided: `PartManifest.base_version` of the result."""
     local: bool = False

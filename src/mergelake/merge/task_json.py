@@ -35,7 +35,7 @@ from mergelake.merge.plan import MergeSource, MergeTask, Split
 FORMAT = 1
 """The format of both documents that this version writes and reads."""
 _ID = re.compile("[0-9a-f]{32}")
-KINDS = ("regular", "forced", "optimize", "ttl_delete", "ttl_recompress", "mutation")
+KINDS = ("regular", "forced", "optimize", "ttl_drop", "ttl_delete", "ttl_recompress", "mutation")
 
 
 @dataclass(frozen=True, slots=True)
