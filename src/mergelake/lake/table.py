@@ -22,6 +22,7 @@ from mergelake.order.keys import table_keys
 from mergelake.publish.plan import GRACE_SECONDS
 from mergelake.scan.request import ScanRequest
 from mergelake.table.deduplication import InsertIdentity, RowHash, known_token
+from mergelake.table.freeze import check_tag_name
 from mergelake.table.handle import Snapshot, TableHandle, epoch_ms
 from mergelake.table.rollback import rollback
 from mergelake.table.throttle import throttle
@@ -661,8 +662,7 @@ class Table(DefinitionMethods, PartitionMethods):
         It is read by `scan(version="name")` or AS OF TAG. BAD_ARGUMENTS for a name that is taken or is a number, and
         for a version that is not kept.
         """
-        if not isinstance(name, str) or not name.strip() or name.isdecimal():
-            raise error("BAD_ARGUMENTS", f"'{name}' cannot be the name of a tag", "It is a word, such as 'release-1'")
+        check_tag_name(name)
         wanted = self.refresh() if version is None else version
         self.handle.log.commit(lambda _: [Tag(name, wanted)])
         return wanted

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from mergelake.core.errors import error
 from mergelake.core.ids import IdSource
 from mergelake.log.operations import AlterMetadata, DropRange, KnownInsert, TableOp
 from mergelake.log.retention import require_kept
@@ -23,10 +24,13 @@ def rollback(handle: TableHandle, version: int | str | None = None, timestamp_ms
     """Restore the rows (and the schema) of a version, a tag or a time; returns the version that has them.
 
     The deduplication windows are restored, too: repeating an insert whose rows are restored adds nothing, repeating one
-    whose rows are dropped adds them again. Raises BAD_ARGUMENTS for a version that is not kept (any more), UNFINISHED
-    for one at which a mutation was applied to some parts only (`clone.restored`).
+    whose rows are dropped adds them again. Raises BAD_ARGUMENTS for a version that is not kept (any more).
     """
-    handle.refresh()
+    newest = handle.refresh()
+    if isinstance(version, str) and version in newest.tagged_partitions:
+        names = ", ".join(newest.tagged_partitions[version])
+        message = f"'{version}' keeps only some partitions ({names}), and a rollback would drop all others"
+        raise error("BAD_ARGUMENTS", message, "Clone it, and replace the partitions by those of the clone")
     target = handle.state_at(version, timestamp_ms)
 
     def build(state: State) -> Sequence[TableOp]:
