@@ -31,9 +31,11 @@ from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.result import Progress
 from mergelake.merge.source import SourceReader
+from mergelake.merge.ttl import changes_times
 from mergelake.merge.view import Matches
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.order.keys import table_keys
+from mergelake.order.ttl import has_ttl, table_ttl
 from mergelake.parts.part_spec import PartTarget
 from mergelake.parts.rewrite import ColumnRewriter, can_rewrite_columns
 from mergelake.scan.prune import MarkRange
@@ -82,8 +84,10 @@ def execute_mutation(
     if matches is None or not matches.steps.steps or _keeps_all(matches.steps, source.manifest, task.schema):
         return None
     modern = settings.text("part_profile") == "modern"
-    whole = (matches.deletes and not _deletes_lightly(task)) or not can_rewrite_columns(
-        source.manifest, reader.reader, task.schema, modern
+    whole = (
+        (matches.deletes and not _deletes_lightly(task))
+        or (has_ttl(task.schema) and changes_times(source.lacks, table_ttl(task.schema), task.schema))
+        or not can_rewrite_columns(source.manifest, reader.reader, task.schema, modern)
     )
     if whole:
         local = replace(task, local=disk is not None)
