@@ -8,6 +8,7 @@ from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema, unknown_column
 from mergelake.core.text import quote_identifier_if_needed, quote_string
 from mergelake.format.defaults import default_array
+from mergelake.mutate.validate import fixed_columns
 from mergelake.table.alter.columns import not_found
 from mergelake.table.alter.needs import check_not_of_key
 from mergelake.views.commands import Update
@@ -19,11 +20,14 @@ def materialize_column(schema: TableSchema, name: str, partition_id: str | None 
     """The values of a column as parts are to hold them; None for an ALIAS column, which no part holds.
 
     A column with a DEFAULT keeps the values that it has, those of parts that lack it too; a MATERIALIZED one is
-    computed anew. NO_SUCH_COLUMN_IN_TABLE, and BAD_ARGUMENTS for a column without an expression.
+    computed anew. NO_SUCH_COLUMN_IN_TABLE, CANNOT_UPDATE_COLUMN for one of a key, BAD_ARGUMENTS for one without an
+    expression.
     """
     if not schema.has(name):
         raise unknown_column(name, list(schema.names))
     column = schema.column(name)
+    if name in fixed_columns(schema):
+        raise error("CANNOT_UPDATE_COLUMN", f"Cannot UPDATE key column {name}", "Every part has it")
     if not column.default:
         message = f"Cannot materialize column {name} because it doesn't have default expression"
         raise error("BAD_ARGUMENTS", message, "Parts that lack it have the default of its type")
