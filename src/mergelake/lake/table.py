@@ -176,7 +176,7 @@ class Table(DefinitionMethods, PublishMethods, PartitionMethods):
             states=self.env.states,
         )
         identity = InsertIdentity(dedup_token, by_part, rows.hexdigest() if hashed else "")
-        return commit_parts(handle, manifests, identity, evolution and evolution.operations)
+        return commit_parts(handle, manifests, identity, evolution.operations if evolution else None)
 
     def _duplicate(self, dedup_token: str | None) -> Commit | None:
         """The result of a commit with this token, if it is remembered. BAD_ARGUMENTS if it is no token."""
@@ -189,17 +189,19 @@ class Table(DefinitionMethods, PublishMethods, PartitionMethods):
 
     def _append_frame(self, frame: Any, dedup_token: str | None, *, merge_schema: bool) -> Commit:
         """A Spark DataFrame: its tasks write the parts, this process commits them."""
-        from mergelake.lake.evolving import evolved_for_frame
-        from mergelake.spark.write import write_frame
+        from mergelake.spark.write import evolved_for, require_frame, write_frame
         from mergelake.table.insert import commit_parts
 
         handle = self.handle
-        evolution = evolved_for_frame(handle, frame) if merge_schema else None
+        require_frame(frame, "append")
+        evolution = evolved_for(handle, frame.schema) if merge_schema else None
         schema = handle.schema if evolution is None else evolution.schema
         manifests = write_frame(
             frame, handle.store.spec, handle.directory, schema, handle.base_version(), self.env.states
         )
-        return commit_parts(handle, manifests, InsertIdentity(dedup_token or ""), evolution and evolution.operations)
+        return commit_parts(
+            handle, manifests, InsertIdentity(dedup_token or ""), evolution.operations if evolution else None
+        )
 
     def scan(
         self,

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import datasource as ds
 
-from mergelake.core.errors import error
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.manifest import PartManifest
 from mergelake.scan.predicate import all_types, requested_columns
 from mergelake.spark.filters import filter_text
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mergelake.order.states import StateMerger
     from mergelake.scan.plan import ScanPlan
     from mergelake.scan.request import ScanRequest
+    from mergelake.table.alter.evolution import Evolution
     from mergelake.table.handle import Snapshot, TableHandle
 
 TASKS = 16
@@ -95,10 +96,21 @@ class MergelakeDataSource(ds.DataSource):
                 "NOT_IMPLEMENTED", "The mode overwrite is not supported", 'Use mode("append"), or TRUNCATE TABLE first'
             )
         handle = _open(options)
-        check_frame(handle.schema, schema)
+        evolution = None
+        if options.merge_schema:
+            from mergelake.spark.write import evolved_for
+
+            evolution = evolved_for(handle, schema)
+        table_schema = handle.schema if evolution is None else evolution.schema
+        try:
+            check_frame(table_schema, schema)
+        except MergelakeError as refused:
+            if refused.name == "NO_SUCH_COLUMN_IN_TABLE":
+                refused.hint += '. The option mergeSchema, "true", adds columns'
+            raise
         throttle(handle)
         place, base_version = TablePlace.of(handle), handle.base_version()
-        return MergelakeWriter(place, handle.schema, base_version, options.dedup_token, type(self).states)
+        return MergelakeWriter(place, table_schema, base_version, options.dedup_token, type(self).states, evolution)
 
     def streamReader(self, schema: StructType) -> ds.DataSourceStreamReader:  # noqa: N802  Spark's name
         """Refused."""
@@ -200,9 +212,10 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         base_version: int,
         dedup_token: str | None,
         states: StateMerger | None,
+        evolution: Evolution | None = None,
     ) -> None:
         self._place, self._schema, self._base_version, self._token = place, schema, base_version, dedup_token
-        self._states = states
+        self._states, self._evolution = states, evolution
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         """Write the rows of one task as parts."""
@@ -217,7 +230,8 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         from mergelake.table.insert import commit_parts
 
         parts = [part for m in messages if isinstance(m, _Written) for part in m.manifests]
-        commit_parts(self._place.open(), parts, InsertIdentity(self._token or ""))
+        before = None if self._evolution is None else self._evolution.operations
+        commit_parts(self._place.open(), parts, InsertIdentity(self._token or ""), before)
 
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """Do nothing: Spark also aborts after a failed commit, which may have landed. The sweeper deletes orphans."""

@@ -74,6 +74,11 @@ WRITE_OPTIONS = (
         "A text that identifies this write: a later write with the same token adds nothing and succeeds "
         "([what is remembered](retention.md#inserts-that-are-repeated))",
     ),
+    Option(
+        "mergeSchema",
+        "`true`: columns of the frame that the table lacks are added, in the same commit, and numbers made wider "
+        "([how](spark.md#frames-with-more-columns)) (default: `false`)",
+    ),
 )
 """Options for writing."""
 _STORE_WORDS = re.compile(
@@ -114,6 +119,7 @@ class WriteOptions:
     path: str
     store: Mapping[str, str] = field(default_factory=dict)
     dedup_token: str | None = None
+    merge_schema: bool = False
 
 
 def read_options(written: Mapping[str, str]) -> ReadOptions:
@@ -146,7 +152,8 @@ def write_options(written: Mapping[str, str]) -> WriteOptions:
     token = options.get("dedupToken")
     if token is not None and not token:
         raise _bad("The option dedupToken is empty", "Give each load a token of its own, or leave it out")
-    return WriteOptions(_path(options), store, token)
+    merge = truth(options["mergeSchema"], "The option mergeSchema") if "mergeSchema" in options else False
+    return WriteOptions(_path(options), store, token, merge)
 
 
 def _known(

@@ -15,6 +15,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.types import DataType
 from mergelake.log.operations import AlterMetadata, TableOp
 from mergelake.log.state import State
+from mergelake.parts.evolve import can_evolve
 from mergelake.table.alter.columns import AddColumn, ColumnDefinition
 from mergelake.table.alter.command import SchemaCommand
 from mergelake.table.alter.commit import Attempt
@@ -22,17 +23,14 @@ from mergelake.table.alter.modify_column import ModifyColumn
 from mergelake.table.alter.needs import key_columns
 
 
-def commands_for(
-    schema: TableSchema, new: Mapping[str, DataType], given: Mapping[str, DataType]
-) -> list[SchemaCommand]:
-    """The commands after which a table takes data: `new` are columns that it lacks, `given` others with their types."""
+def _commands_for(schema: TableSchema, types: Mapping[str, DataType]) -> list[SchemaCommand]:
     commands: list[SchemaCommand] = []
     fixed = key_columns(schema)
-    for name, kind in given.items():
-        column = schema.column(name)
-        if name not in fixed and column in schema.stored and (wider := _wider(column.type, kind)) is not None:
+    for name, kind in types.items():
+        if not schema.has(name):
+            commands.append(AddColumn(ColumnDefinition(name, _nullable(kind))))
+        elif name not in fixed and (wider := _wider(schema.column(name).type, kind)) is not None:
             commands.append(ModifyColumn(ColumnDefinition(name, wider)))
-    commands += [AddColumn(ColumnDefinition(name, _nullable(kind))) for name, kind in new.items()]
     return commands
 
 
@@ -61,7 +59,7 @@ def _wider(own: DataType, given: DataType) -> DataType | None:
         case t.Decimal(precision, scale):
             plain = t.inner_type(given)
             fits = isinstance(plain, t.Decimal) and plain.scale == scale and plain.precision > precision
-            return plain if fits else None
+            return plain if fits and can_evolve(own, plain) else None
     return None
 
 
@@ -76,9 +74,12 @@ class Evolution:
     commands: tuple[SchemaCommand, ...]
 
     @staticmethod
-    def of(state: State, commands: Sequence[SchemaCommand]) -> Evolution | None:
-        """The change by `commands`; None if there is none. Raises the errors of ALTER TABLE."""
-        ops = Attempt(commands).build(state)
+    def of(state: State, types: Mapping[str, DataType]) -> Evolution | None:
+        """The change that columns of these types need; None if it is none. Raises the errors of ALTER TABLE."""
+        commands = _commands_for(state.schema, types)
+        attempt = Attempt(commands)
+        ops = attempt.build(state)
+        assert not attempt.unjudged, "a number that becomes wider always fits"
         schemas = [op.schema for op in ops if isinstance(op, AlterMetadata)]
         return Evolution(schemas[0], state.schema, tuple(commands)) if schemas else None
 
@@ -89,5 +90,3 @@ class Evolution:
         if state.schema != self.before:
             raise ConflictError("The table was altered meanwhile", hint="Insert the rows again")
         return Attempt(self.commands).build(state)
-
-
