@@ -32,6 +32,8 @@ class Submission:
     """The time that `now()` returns, in milliseconds since the epoch."""
     table: str = ""
     """`database.table`, which may stand before the names of columns."""
+    schema_version: int = 0
+    """The version of the schema from which commands were made that follow from it; 0: they do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ def _check_assignments(command: Update, schema: TableSchema) -> None:
         if name in fixed:
             hint = "DELETE the rows, and INSERT them anew"
             raise error("CANNOT_UPDATE_COLUMN", f"Cannot UPDATE key column {name}", hint)
-        if schema.has(name) and schema.column(name).default_kind == "MATERIALIZED":
+        if schema.has(name) and schema.column(name).default_kind == "MATERIALIZED" and not command.own_value:
             hint = "It follows from the columns of its expression"
             raise error("CANNOT_UPDATE_COLUMN", f"Cannot UPDATE materialized column {name}", hint)
         _check_nested(name, schema)
