@@ -12,6 +12,7 @@ from mergelake.core.errors import error
 from mergelake.core.progress import OnProgress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.lake.bringing import BringMethods
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
 from mergelake.lake.partitions import PartitionMethods
@@ -40,7 +41,7 @@ _PUBLISH_TRIES = 10
 """How often a table is published while mutations are submitted in between."""
 
 
-class Table(PartitionMethods):
+class Table(PartitionMethods, BringMethods):
     """An open table. Threads may share one.
 
     It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`

@@ -45,6 +45,7 @@ from mergelake.log.operations import (
     MoveLog,
     Mutation,
     MutationFailed,
+    Prepare,
     Publish,
     ReleaseLease,
     RenewLease,
@@ -60,6 +61,7 @@ from mergelake.log.state import (
     TOKENS_MAX,
     ActivePart,
     DetachedPart,
+    Joint,
     Lease,
     MutationFailure,
     PendingMutation,
@@ -127,6 +129,7 @@ class Draft:
         self._fence, self._history = state.fence, state.history
         self._sequencer = state.sequencer
         self._written = state.written
+        self._joint, self._joining = state.joint, False
         self._owned = set[str]()
         self._window = _window(self._schemas.get(self._schema_version))
 
@@ -206,6 +209,8 @@ class Draft:
                 self._collect(op)
             case MoveLog(sequencer):
                 self._sequencer = Sequencer(sequencer, self._version)
+            case Prepare():
+                self._join(op)
             case _:
                 raise CorruptDataError(f"A table's log holds {type(op).__name__}, which belongs into the catalog's")
 
@@ -244,6 +249,7 @@ class Draft:
             history=self._history,
             sequencer=self._sequencer,
             written=self._written,
+            joint=self._joint,
         )
 
     def _own(self, name: str) -> dict[Any, Any]:
@@ -308,15 +314,27 @@ class Draft:
                 )
         self._detached = tuple(part for part in self._detached if part.manifest.id not in ids)
 
+    def _join(self, op: Prepare) -> None:
+        """The share of a transaction: nothing if it was given up."""
+        if op.decision is None:
+            raise CorruptDataError(f"Nobody has decided transaction {op.transaction} of entry {self._version}")
+        if op.decision.committed:
+            self._joining = True
+            for each in op.ops:
+                self.apply(each)
+            self._joining = False
+            for name, version in op.decision.others:
+                self._own("_joint")[name] = Joint(self._version, version, op.decision.timestamp_ms)
+
     def _add_parts(self, op: AddParts) -> None:
         for manifest in op.parts:
             self._block_counter += 1
             number = self._block_counter
             info = PartInfo(manifest.partition_id, number, number, manifest.level)
             self._append(manifest.partition_id, self._activate(info, manifest))
-        if op.detached:  # their bytes were counted when they were first added
+        if op.detached:
             self._take_from_detached(op.detached)
-        else:
+        elif not self._joining:  # the bytes of others were counted when they were first added, perhaps elsewhere
             size = sum(manifest.bytes_on_disk for manifest in op.parts)
             self._written = replace(self._written, inserted=self._written.inserted + size)
         insert = RememberedInsert(self._version, tuple(dict.fromkeys(part.partition_id for part in op.parts)))
@@ -398,6 +416,7 @@ class Draft:
         self._set_volatile(partition_id, tuple(replace(p, owner=owner) if p.id == volatile_id else p for p in held))
 
     def _mutate(self, op: Mutation) -> None:
+        after = self._block_counter - op.blocks if op.blocks else 0
         self._block_counter += 1
         new = PendingMutation(
             op.id,
@@ -408,6 +427,7 @@ class Draft:
             self._version,
             self._timestamp_ms,
             drops_rows=op.drops_rows,
+            after=after,
         )
         forgotten = set[int]()
         if len(self._mutations) > FINISHED_MUTATIONS_TO_KEEP:  # otherwise no part needs to be read
@@ -416,7 +436,7 @@ class Draft:
             done = [m.version for m in self._mutations if m.version not in lacking]
             forgotten = set(done[:-FINISHED_MUTATIONS_TO_KEEP])
         self._mutations = (*(m for m in self._mutations if m.version not in forgotten), new)
-        if precedes_merges(self._schemas[self._schema_version].engine, op.drops_rows):
+        if not after and precedes_merges(self._schemas[self._schema_version].engine, op.drops_rows):
             # Rows that it deletes may have displaced others in these parts, say: it comes before their merge.
             for name in [*self._volatile] if op.partition_ids is None else op.partition_ids:
                 self._remove_volatile(name, lambda part: True)
@@ -460,6 +480,9 @@ class Draft:
         self._settle_retired()
         pinned = pins(self._history, self._tags, self._leases, self._dropped)
         self._retired = self._retired.still_shown(self._history, pinned)
+        if self._joint:
+            self._joint = {name: joint for name, joint in self._joint.items() if joint.version >= self._history}
+            self._owned.discard("_joint")
 
     def _drop_range(self, op: DropRange) -> None:
         bound = self._block_counter if op.max_block is None else op.max_block

@@ -127,6 +127,8 @@ class PendingMutation:
     """Time of the entry that says that no part lacks it; 0 before."""
     failure: MutationFailure | None = None
     """Why it could not be applied the last time."""
+    after: int = 0
+    """It does not concern the rows of blocks up to this one: it came with parts of another table."""
 
     @property
     def name(self) -> str:
@@ -189,6 +191,18 @@ class RememberedInsert:
 
 
 @dataclass(frozen=True, slots=True)
+class Joint:
+    """The last transaction that a table has in common with another one."""
+
+    version: int
+    """Of this table, with the transaction."""
+    other: int
+    """Of the other table, with it: whoever reads both tables must not read an older version there."""
+    timestamp_ms: int
+    """The time from which on both have it, for reads as of a time."""
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """A table at one version of its log."""
 
@@ -244,6 +258,8 @@ class State:
     """Where the entries after this version lie."""
     written: WrittenBytes = WrittenBytes()
     """Counted since the table, or its oldest checkpoint without this field, was made."""
+    joint: Mapping[str, Joint] = field(default_factory=dict)
+    """By directory of the other table; those before `history` are forgotten."""
 
     @property
     def schema(self) -> TableSchema:

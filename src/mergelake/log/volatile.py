@@ -87,6 +87,7 @@ def lacking(mutations: Sequence[PendingMutation], element: PartInfo) -> tuple[Pe
         m
         for m in mutations
         if m.version > version
+        and m.after < element.min_block
         and not (m.killed or m.finished_ms)
         and (m.partition_ids is None or partition_id in m.partition_ids)
     )

@@ -15,9 +15,11 @@ from mergelake.core.errors import MergelakeError, error, there_are
 from mergelake.core.progress import OnProgress
 from mergelake.core.text import back_quote, quote_string
 from mergelake.lake.environment import Environment, is_strong_read
+from mergelake.lake.joint import JointStates
 from mergelake.lake.reading import snapshot_to_read
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
+from mergelake.log.state import State
 from mergelake.parts.fetch import is_remote
 from mergelake.query.context import Context, RunTasks, StatementCache
 from mergelake.query.embedded.engine import setting_literal
@@ -316,6 +318,14 @@ class Database:
         news = self._is_strong_read()
         fresh = list(looked)
         now_ms = self.warehouse.clock.now_ms()
+        joint: list[JointStates] = []
+
+        def together() -> JointStates:
+            if not joint:
+                known = (self.known_table(*where) for where in self._named(query))
+                joint.append(JointStates())
+                joint[0].pin(table.handle for table in known if table is not None)
+            return joint[0]
 
         def resolve(database: str, name: str) -> Source | None:
             where = database or self.current_database
@@ -327,9 +337,10 @@ class Database:
                 fresh.append(self._tables.look([(where, name), *self._named(query)], staleness_s))
             table_id = catalog.state.databases.get(where, {}).get(name)
             if table_id is None:
-                return self._source(self.open(Name(where, name)), now_ms)
-            table = self._tables.kept(table_id, f"{where}.{name}", news and table_id not in fresh[0])
-            return self._source(table, now_ms)
+                table = self.open(Name(where, name))
+            else:
+                table = self._tables.kept(table_id, f"{where}.{name}", news and table_id not in fresh[0])
+            return self._source(table, now_ms, together().of(table.handle))
 
         return resolve
 
@@ -339,7 +350,8 @@ class Database:
             return [(each.database or self.current_database, each.name) for each in parse_select(query).references]
         return []
 
-    def _source(self, table: Table, now_ms: int) -> Source:
+    def _source(self, table: Table, now_ms: int, state: State | None = None) -> Source:
+        """The table as known here, or at a state, for a SELECT."""
         from mergelake.query.table_source import TableSource
 
         handle = table.handle
@@ -348,15 +360,17 @@ class Database:
         read_volatile = self.settings.get("read_volatile")
         mode = None if read_volatile is None else plain_value(read_volatile)
 
-        def snapshot(version: int | str | None = None, timestamp: str | None = None) -> Snapshot:
-            state = handle.state_at(version, None if timestamp is None else epoch_ms(timestamp))
+        def of(state: State) -> Snapshot:
             return snapshot_to_read(handle, state, table.env, read_volatile=mode, skip_broken_parts=skips)
+
+        def snapshot(version: int | str | None = None, timestamp: str | None = None) -> Snapshot:
+            return of(handle.state_at(version, None if timestamp is None else epoch_ms(timestamp)))
 
         return TableSource(
             table.name,
             handle.store,
             handle.directory,
-            snapshot(),
+            of(handle.log.state if state is None else state),
             now_ms=now_ms,
             caches=table.env.caches,
             threads=int(threads) if threads.isdigit() and int(threads) else table.env.threads,

@@ -119,6 +119,8 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             return rows_result(columns, {"part_path": "String", "is_passed": "UInt8", "message": "String"})
         case s.DropPartition(name, partition):
             _drop_partition(db, name, partition)
+        case s.BringPartition():
+            _bring_partition(db, statement)
         case s.AlterPart(name, action, part):
             _alter_part(db, db.open(name), action, part)
         case s.Mutate():
@@ -231,6 +233,20 @@ def _matched(item: str | s.ColumnMatcher, schema: TableSchema) -> list[str]:
     except re.error as wrong:
         raise error("CANNOT_COMPILE_REGEXP", f"The pattern {item.pattern} is wrong: {wrong}") from None
     return [name for name in names if found.search(name) and name not in item.excluded]
+
+
+def _bring_partition(db: Database, statement: s.BringPartition) -> None:
+    partition, action = statement.partition, statement.action
+    if not (partition.id or partition.values):
+        raise error("NOT_IMPLEMENTED", f"{action.upper()} PARTITION ALL is not supported", "Name each partition")
+    table, other = db.open(statement.name), db.open(statement.other)
+    partition_id = _partition_id(db, statement.name, partition)
+    if action == "move":
+        table.move_partition(to=other, partition_id=partition_id)
+    elif action == "replace":
+        table.replace_partition(source=other, partition_id=partition_id)
+    else:
+        table.attach_partition_from(source=other, partition_id=partition_id)
 
 
 def _drop_partition(db: Database, name: s.Name, partition: s.PartitionClause) -> None:

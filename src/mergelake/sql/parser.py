@@ -241,6 +241,8 @@ def _alter(cursor: Cursor) -> s.Statement:
     if cursor.at("DROP", "PARTITION"):
         cursor.next()
         return s.DropPartition(name, partition_clause(cursor))
+    if (brought := _bring_partition(cursor, name)) is not None:
+        return brought
     for action in ("drop", "detach", "attach", "drop detached"):
         if cursor.accept(*action.upper().split(), "PART"):
             return s.AlterPart(name, action, cursor.string("the name of a part in single quotes"))
@@ -261,6 +263,27 @@ def _alter(cursor: Cursor) -> s.Statement:
         raise cursor.error("DROP PARTITION")
     what = f"ALTER TABLE … {' '.join(words)} is not supported yet"
     raise error("NOT_IMPLEMENTED", what, HINTS["ALTER"])
+
+
+def _bring_partition(cursor: Cursor, name: s.Name) -> s.Statement | None:
+    if cursor.at("MOVE", "PARTITION"):
+        cursor.next()
+        partition = partition_clause(cursor)
+        if not cursor.accept("TO", "TABLE"):
+            raise error("NOT_IMPLEMENTED", "MOVE PARTITION … TO DISK | VOLUME is not supported", HINTS["ALTER"])
+        return s.BringPartition(name, "move", partition, cursor.table_name())
+    if cursor.at("REPLACE", "PARTITION"):
+        cursor.next()
+        partition = partition_clause(cursor)
+        cursor.expect("FROM")
+        return s.BringPartition(name, "replace", partition, cursor.table_name())
+    if cursor.at("ATTACH", "PARTITION"):
+        cursor.next()
+        partition = partition_clause(cursor)
+        if not cursor.accept("FROM"):
+            raise error("NOT_IMPLEMENTED", "ALTER TABLE … ATTACH PARTITION is not supported yet", HINTS["ALTER"])
+        return s.BringPartition(name, "attach", partition, cursor.table_name())
+    return None
 
 
 def _explain(cursor: Cursor) -> s.Statement:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from mergelake.core.schema import TableSchema
 
@@ -251,6 +252,17 @@ class DropPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class BringPartition:
+    """ALTER TABLE … MOVE PARTITION … TO TABLE, REPLACE | ATTACH PARTITION … FROM."""
+
+    name: Name
+    action: Literal["move", "replace", "attach"]
+    partition: PartitionClause
+    other: Name
+    """The table to which, or from which."""
+
+
+@dataclass(frozen=True, slots=True)
 class AlterPart:
     """ALTER TABLE … DROP, DETACH, ATTACH PART, or DROP DETACHED PART."""
 
@@ -371,6 +383,7 @@ Statement = (
     | Optimize
     | CheckTable
     | DropPartition
+    | BringPartition
     | AlterPart
     | Mutate
     | KillMutation
