@@ -23,7 +23,7 @@ OF_OTHER_ROOMS = {
     },
     "Result": {"formatted_as", "metered_by", "query_result"},
     "Scan": {"of"},
-    "Table": {"snapshot", "state"},
+    "Table": {"alter", "snapshot", "state"},
     "TableSchema": {"from_json", "to_json", "with_settings"},
     "Column": {"from_json", "to_json"},
     "Warehouse": {"handles", "nodes", "opened"},

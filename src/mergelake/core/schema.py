@@ -58,6 +58,16 @@ class SkipIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class Constraint:
+    """A condition that rows satisfy: inserts are checked against CHECK, ASSUME is only a promise."""
+
+    name: str
+    kind: str
+    """`CHECK` or `ASSUME`."""
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
 class TableSchema:
     """The contents of a CREATE TABLE. Immutable; ALTER makes a new one with `version` + 1."""
 
@@ -75,6 +85,7 @@ class TableSchema:
     """A prefix of `order_by`; equal to it unless PRIMARY KEY was given."""
     sample_by: str = ""
     indices: tuple[SkipIndex, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
     ttl: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     """Explicit table settings by name, values as text."""
@@ -121,6 +132,11 @@ class TableSchema:
         return self._types.copy()
 
     @property
+    def readable(self) -> dict[str, DataType]:
+        """Type of each column that rows of the table have: all but EPHEMERAL ones, which exist in inserts only."""
+        return {column.name: column.type for column in self.columns if column.default_kind != "EPHEMERAL"}
+
+    @property
     def stored(self) -> tuple[Column, ...]:
         """The columns that parts store: all but ALIAS and EPHEMERAL ones."""
         return self._stored
@@ -139,6 +155,8 @@ class TableSchema:
             out["sample_by"] = self.sample_by
         if self.indices:
             out["indices"] = [[i.name, i.expression, i.type, i.granularity] for i in self.indices]
+        if self.constraints:
+            out["constraints"] = [[c.name, c.kind, c.expression] for c in self.constraints]
         if self.settings:
             out["settings"] = dict(self.settings)
         if self.comment:
@@ -151,6 +169,7 @@ class TableSchema:
         fields = dict(raw)
         fields["columns"] = tuple(Column.from_json(column) for column in raw["columns"])
         fields["indices"] = tuple(SkipIndex(*index) for index in raw.get("indices", ()))
+        fields["constraints"] = tuple(Constraint(*constraint) for constraint in raw.get("constraints", ()))
         for key in ("engine_args", "partition_by", "order_by", "order_desc", "primary_key", "ttl"):
             fields[key] = tuple(raw.get(key, ()))
         return TableSchema(**fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from mergelake.core.errors import error
 from mergelake.core.progress import OnProgress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.lake.altering import AlterMethods
 from mergelake.lake.bringing import BringMethods
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
@@ -23,7 +24,6 @@ from mergelake.publish.plan import GRACE_SECONDS
 from mergelake.scan.request import ScanRequest
 from mergelake.table.deduplication import InsertIdentity, RowHash, known_token
 from mergelake.table.handle import Snapshot, TableHandle, epoch_ms
-from mergelake.table.modify import modify_settings
 from mergelake.table.rollback import rollback
 from mergelake.table.throttle import throttle
 from mergelake.views.commands import Delete, Update
@@ -41,7 +41,7 @@ _PUBLISH_TRIES = 10
 """How often a table is published while mutations are submitted in between."""
 
 
-class Table(PartitionMethods, BringMethods):
+class Table(AlterMethods, PartitionMethods, BringMethods):
     """An open table. Threads may share one.
 
     It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`
@@ -646,14 +646,6 @@ class Table(PartitionMethods, BringMethods):
         state = self.handle.log.state
         entries = list(self.handle.log.entries(first, state.version if last is None else last))
         return history_table(entries[::-1], state.retired, state.tags)
-
-    def modify_settings(self, changes: Mapping[str, str | int | float | bool], reset: Collection[str] = ()) -> int:
-        """Change settings of the table, and reset those in `reset` to their defaults; the new version.
-
-        UNKNOWN_SETTING for a name, and ClickHouse's errors for a value, that is not valid; READONLY_SETTING for
-        `index_granularity` and its like. Existing parts stay as they are.
-        """
-        return modify_settings(self.handle, changes, reset)
 
     def rollback(self, version: int | str | None = None, *, timestamp: datetime | str | int | None = None) -> int:
         """Restore the table as of a version, a tag or a time, without copying objects; the new version.
