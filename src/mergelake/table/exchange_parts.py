@@ -65,9 +65,7 @@ def _try(
 ) -> int:
     parts = seen.partitions.get(partition_id, ())
     if not parts:
-        if kind == "replace":
-            message = f"The source table has no parts in partition {partition_id}: REPLACE would only drop rows"
-            raise error("BAD_ARGUMENTS", message, "DROP PARTITION drops them")
+        _check_any(partition_id, kind)
         return target.log.state.version
     owners = {
         name: open_table(name) for name in sorted(_owners(parts)) if name not in (source.directory, target.directory)
@@ -108,6 +106,13 @@ def _try(
     return commit_over(shares)[-1].version
 
 
+def _check_any(partition_id: str, kind: Kind) -> None:
+    """The source has no part of the partition."""
+    if kind == "replace":
+        message = f"The source table has no parts in partition {partition_id}: REPLACE would only drop rows"
+        raise error("BAD_ARGUMENTS", message, "DROP PARTITION drops them")
+
+
 def _owners(parts: Sequence[ActivePart]) -> set[str]:
     """The other tables in whose directories files of these parts lie."""
     names = {name for part in parts for name in refers(part.manifest) if name.startswith("/")}
@@ -116,7 +121,10 @@ def _owners(parts: Sequence[ActivePart]) -> set[str]:
 
 def _within(table: TableHandle, partition_id: str, kind: Kind) -> int:
     """The same table on both sides: its rows once more, or as they are."""
-    if kind != "attach" or partition_id not in table.log.state.partitions:
+    if partition_id not in table.log.state.partitions:
+        _check_any(partition_id, kind)
+        return table.log.state.version
+    if kind != "attach":
         return table.log.state.version
 
     def build(state: State) -> Sequence[TableOp]:

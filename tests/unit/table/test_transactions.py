@@ -238,7 +238,7 @@ def test_records_are_kept_as_long_as_an_entry_may_be_read(warehouse, store, cloc
     a.append({"p": [3], "k": [30]})
     transactions = {meta.key for meta in store.list("_txn")}
     assert len(transactions) == 2
-    for number in range(30):
+    for number in range(24):
         warehouse.gc()
         assert joint_keys(opened(store, clock, 100 + number))[1] == keys(b)
         for table in (a, b):
