@@ -155,8 +155,7 @@ class Drawing:
                 draws += [draw] * 2
         commands = rng.choice(draws)(columns)
         if rng.random() < 0.15 and len(commands) == 1:
-            # ClickHouse looks for IF [NOT] EXISTS in the table as it was before the statement.
-            commands = [f"{commands[0]}, {self._add(columns)[0].replace('IF NOT EXISTS ', '')}"]
+            commands = [f"{commands[0]}, ADD COLUMN g {rng.choice(PLAIN)}"]
         tables = ("t", "u") if rng.random() < 0.5 else (table,)
         return [f"ALTER TABLE {name} {command}" for name in tables for command in commands]
 
