@@ -109,6 +109,7 @@ def mutations_are_whole(table: Table, state: State, partition_id: str) -> None:
             if m.version > part.info.data_version
             and not m.killed
             and (m.partition_ids is None or partition_id in m.partition_ids)
+            and m.after < part.info.data_version
         ]
         while kept is not None and kept.block <= part.info.max_block:
             assert kept.pending == lacking, f"{part.name} lacks {lacking}, a row of it {kept.pending}"

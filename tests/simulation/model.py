@@ -140,13 +140,15 @@ class Model:
                 for part_id in ids:
                     self.detached -= Counter(self.known[part_id])
             case Mutation(id, commands, partition_ids):
+                after = self.counter - op.blocks if op.blocks else 0
                 self.counter += 1
                 self.mutations[self.counter] = commands
                 self.scopes[id] = (self.counter, partition_ids)
                 for name in [*self.rows] if partition_ids is None else partition_ids:
                     self.touched.add(name)
                     for row in self.rows.get(name, ()):
-                        row.pending.append(self.counter)
+                        if row.block > after:
+                            row.pending.append(self.counter)
             case KillMutation(id):
                 version, partition_ids = self.scopes[id]
                 for name in [*self.rows] if partition_ids is None else partition_ids:

@@ -128,7 +128,8 @@ class PendingMutation:
     failure: MutationFailure | None = None
     """Why it could not be applied the last time."""
     after: int = 0
-    """It does not concern the rows of blocks up to this one: it came with parts of another table."""
+    """It came with parts of another table: parts with a data version up to this block were here before, and it does
+    not concern them."""
 
     @property
     def name(self) -> str:

@@ -86,8 +86,7 @@ def lacking(mutations: Sequence[PendingMutation], element: PartInfo) -> tuple[Pe
     return tuple(
         m
         for m in mutations
-        if m.version > version
-        and m.after < element.min_block
+        if m.after < version < m.version
         and not (m.killed or m.finished_ms)
         and (m.partition_ids is None or partition_id in m.partition_ids)
     )
@@ -96,6 +95,11 @@ def lacking(mutations: Sequence[PendingMutation], element: PartInfo) -> tuple[Pe
 def pending(mutations: Sequence[PendingMutation], element: PartInfo) -> tuple[int, ...]:
     """Versions of the mutations that the rows of an element still lack, ascending."""
     return tuple(m.version for m in lacking(mutations, element)) if mutations else ()
+
+
+def steps(mutations: Iterable[PendingMutation]) -> tuple[int, ...]:
+    """Data versions at which what elements lack changes, ascending: those between two of them lack the same."""
+    return tuple(sorted({step for m in mutations for step in (m.version, *((m.after + 1,) if m.after else ()))}))
 
 
 def unfinished(state: State) -> tuple[PendingMutation, ...]:

@@ -40,7 +40,7 @@ def commit_over(shares: Sequence[Share]) -> list[State]:
     """
     first = shares[0].handle
     transaction, began = first.ids.new_id(), Instant.now(first.clock)
-    base_versions = {share.handle.directory: share.handle.base_version() for share in shares}
+    base_versions = {share.handle.directory: share.handle.log.fresh().version for share in shares}
     entries: list[Entry] = []
     try:
         for at, share in enumerate(shares):
