@@ -1,7 +1,8 @@
 """States of the tables of one statement, such that of a transaction over several of them all are seen, or none.
 
 A state knows the last transaction that it has in common with each other table (`State.joint`), and the version there.
-So no request is sent, unless a transaction came between the looks at two tables.
+So no request is sent, unless a transaction came between the looks at two tables. States forget transactions with their
+history, so one that is too old to be believed (`log.head_freshness`) is refreshed, too.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class JointStates:
         """Read these tables at the states that are known here; one that lags behind another one is refreshed."""
         tables = {handle.directory: handle for handle in handles}
         for _ in range(ROUNDS_MAX):
-            self._states = {name: handle.log.state for name, handle in tables.items()}
+            self._states = {name: handle.log.fresh() for name, handle in tables.items()}
             late = lagging(self._states)
             if not late:
                 return
@@ -54,7 +55,7 @@ class JointStates:
         directory = handle.directory
         if directory in self._states:
             return self._states[directory]
-        state = handle.log.state
+        state = handle.log.fresh()
         if directory in lagging({**self._states, directory: state}):
             state = handle.refresh()
         for _ in range(ROUNDS_MAX):

@@ -319,6 +319,8 @@ class Draft:
         if op.decision is None:
             raise CorruptDataError(f"Nobody has decided transaction {op.transaction} of entry {self._version}")
         if op.decision.committed:
+            # Later entries are not older than it, so what counts from when on has the order of the log.
+            self._timestamp_ms = max(self._timestamp_ms, op.decision.timestamp_ms)
             self._joining = True
             for each in op.ops:
                 self.apply(each)

@@ -223,9 +223,10 @@ def test_all_tables_have_it_from_one_time_on(warehouse, store, clock):
         return Share(table.handle, build)
 
     commit_over([share(a), share(b)])
-    states = [table.handle.log.state for table in (a, b)]
-    end_ms = max(state.timestamp_ms for state in states)
-    assert min(state.timestamp_ms for state in states) == began_ms < end_ms
+    times_ms = [[*table.handle.log.entries()][-1].timestamp_ms for table in (a, b)]
+    end_ms = max(times_ms)
+    assert min(times_ms) == began_ms < end_ms
+    assert {table.handle.log.state.timestamp_ms for table in (a, b)} == {end_ms}
     for at_ms in range(began_ms, end_ms + 1000, 250):
         found = [sorted(t.scan(timestamp=at_ms).arrow()["k"].to_pylist()) for t in (a, b)]
         assert found == (BEFORE if at_ms < end_ms else [[3], []]), at_ms - began_ms
