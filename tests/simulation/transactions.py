@@ -40,7 +40,7 @@ class Transactions:
         first = self.decided.setdefault(transaction, record)
         if transaction in self.collected:
             for table in self.tables.values():
-                assert not self._entries(table, transaction), "a record came back, and an entry is there that asks for it"
+                assert not self._entries(table, transaction), "a record came back, and an entry asks for it"
             return  # of a process that slept
         assert record == first, f"transaction {transaction} was decided twice"
         self._take(transaction, record)

@@ -29,8 +29,8 @@ from tests.simulation.planned import PlannedNode
 from tests.simulation.rest import left_over
 from tests.simulation.stages import NAP_MAX, Stage, has_collapsing_engine, stages_of
 from tests.simulation.table import Table
-from tests.simulation.transactions import Transactions
 from tests.simulation.tiny import DIRECTORY, SCHEMA, Bodies, Rows, TinyRows, collapsed, mutated
+from tests.simulation.transactions import Transactions
 from tests.simulation.weather import Weather
 
 Theme: TypeAlias = tuple[type[Actor], ...]

@@ -19,13 +19,14 @@ SHOWN = {
 """Name -> its members on the page; None for all."""
 OF_OTHER_ROOMS = {
     "Database": {
-        "context", "engine_settings", "full_name", "known_table", "open", "resolver", "select", "table_names", "under",
+        "context", "engine_settings", "full_name", "known_table", "open", "resolver", "select", "source_of",
+        "table_names", "under",
     },
     "Result": {"formatted_as", "metered_by", "query_result"},
     "Scan": {"of"},
     "Table": {"alter", "snapshot", "state"},
     "TableSchema": {"from_json", "to_json", "with_settings"},
-    "Column": {"from_json", "to_json"},
+    "Column": {"changed_since", "from_json", "to_json"},
     "Warehouse": {"handles", "nodes", "opened"},
 }  # fmt: skip
 """Members that other rooms use, and that take or return values which are not public."""

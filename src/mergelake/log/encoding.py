@@ -42,7 +42,7 @@ FORMAT, FORMAT_OF_MEMBERS = 3, 4
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError)
 """Exceptions of decoding malformed JSON."""
 
-_LEFT_OUT = ("disk", "begun", "detached", "mutations", "held", "blocks")
+_LEFT_OUT = ("disk", "begun", "detached", "mutations", "only", "reads", "schema_version", "held")
 """Fields that are left out if they are false, 0 or empty lists: entries looked so before there were these."""
 _NEVER_STORED = ("decision",)
 _FIELDS = {"format", "version", "attempt", "timestamp_ms", "author", "ops"}
@@ -174,7 +174,7 @@ def encode_op(op: LogOp) -> dict[str, Any]:
             held = asdict(held)
         elif isinstance(held, tuple):
             held = [ManifestJson.of(item) if isinstance(item, PartManifest) else item for item in held]
-        if held not in ("", None) and not (not held and name in _LEFT_OUT):
+        if held not in ("", None) and not ((held in ([], False, 0)) and name in _LEFT_OUT):
             out[name] = held
     return out
 
@@ -218,12 +218,18 @@ def _alter_metadata(raw: Raw) -> LogOp:
     return ops.AlterMetadata(TableSchema.from_json(value(raw)["schema"]))
 
 
+def _put_virtual(raw: Raw) -> LogOp:
+    held = tuples(_plain_fields(raw))
+    return ops.PutVirtual(**{**held, "schema": TableSchema.from_json(held["schema"])})
+
+
 class _AddParts(msgspec.Struct, tag="AddParts", tag_field="op", forbid_unknown_fields=True):
     parts: tuple[ManifestJson, ...]
     dedup_token: str = ""
     dedup_hash: str = ""
     detached: tuple[str, ...] = ()
     begun: tuple[str, ...] = ()
+    schema_version: int = 0
     held: tuple[str, ...] = ()
 
 
@@ -233,7 +239,8 @@ _ADD_PARTS = msgspec.json.Decoder(_AddParts)
 def _add_parts(raw: Raw) -> LogOp:
     held = typed(_ADD_PARTS, raw)
     parts = tuple(part.manifest() for part in held.parts)
-    return ops.AddParts(parts, held.dedup_token, held.dedup_hash, held.detached, held.begun, held.held)
+    more = held.begun, held.schema_version, held.held
+    return ops.AddParts(parts, held.dedup_token, held.dedup_hash, held.detached, *more)
 
 
 class _Publish(msgspec.Struct, tag="Publish", tag_field="op", forbid_unknown_fields=True):
@@ -323,6 +330,7 @@ _PLAIN: tuple[Callable[..., LogOp], ...] = (
     ops.RemoveTable,
     ops.RenameTable,
     ops.Exchange,
+    ops.RemoveVirtual,
 )
 
 
@@ -333,6 +341,7 @@ def _plain(kind: Callable[..., LogOp]) -> Callable[[Raw], LogOp]:
 _DECODERS: dict[str, Callable[[Raw], LogOp]] = {
     "CreateTable": _create_table,
     "AlterMetadata": _alter_metadata,
+    "PutVirtual": _put_virtual,
     "AddParts": _add_parts,
     "Publish": _publish,
     "DropRange": _drop_range,

@@ -55,6 +55,8 @@ class AddParts:
     begun: tuple[str, ...] = ()
     """Directories of objects that parts of this insert share. Like the ids of the parts, theirs were drawn after the
     writer had read `base_version`."""
+    schema_version: int = 0
+    """The version of the schema for which the writer made or judged the parts; 0: they fit any."""
     held: tuple[str, ...] = ()
     """Directories of other tables in which files of the parts lie, and which these tables hold by the same
     transaction. Only in a `Prepare`."""
@@ -170,9 +172,11 @@ class Mutation:
     """None is every partition."""
     drops_rows: bool = True
     """Whether it deletes rows: then merges that collapse rows may not come before it."""
-    blocks: int = 0
-    """It concerns only the rows of so many of the last block numbers; 0 is all. A mutation that came with parts of
-    another table does not concern the rows that were here."""
+    only: tuple[str, ...] = ()
+    """Ids of parts that operations before it in the entry added, which it concerns alone: they were attached or
+    restored, and lack it as they did before. Empty: all parts."""
+    schema_version: int = 0
+    """The version of the schema for which its commands were written: with `only` any, else that of the state (or 0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +271,12 @@ class DropDetached:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A version is kept under a name."""
+    """A version is kept under a name. A second one of the name may take partitions out of it."""
 
     name: str
     version: int
+    partition_ids: tuple[str, ...] | None = None
+    """The partitions that are kept; None: all of the version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +413,31 @@ class Exchange:
     other_name: str
 
 
+@dataclass(frozen=True, slots=True)
+class PutVirtual:
+    """A name without a log: a view, or a union of tables (engine Merge)."""
+
+    database: str
+    name: str
+    table_id: str
+    """Tells it from another one of the same name; there is no directory."""
+    schema: TableSchema
+    """Its engine, `View` or `Merge`, with arguments, its columns and comment. No columns: those of the query."""
+    query: str = ""
+    """The SELECT of a view, in which each table has its database."""
+    reads: tuple[str, ...] = ()
+    """`database.table` of each name that the query reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVirtual:
+    """The name of a view or a union is removed, if it still means this one."""
+
+    database: str
+    name: str
+    table_id: str
+
+
 TableOp: TypeAlias = (
     CreateTable
     | AlterMetadata
@@ -437,11 +468,20 @@ TableOp: TypeAlias = (
     | Prepare
 )
 CatalogOp: TypeAlias = (
-    CreateDatabase | DropDatabase | RenameDatabase | PutTable | RemoveTable | RenameTable | Exchange | MoveLog
+    CreateDatabase
+    | DropDatabase
+    | RenameDatabase
+    | PutTable
+    | RemoveTable
+    | RenameTable
+    | Exchange
+    | MoveLog
+    | PutVirtual
+    | RemoveVirtual
 )
 LogOp: TypeAlias = TableOp | CatalogOp
 
-_DROPS = (DropTable, DropRange, DropParts, DropDetached, RemoveTable, DropDatabase)
+_DROPS = (DropTable, DropRange, DropParts, DropDetached, RemoveTable, RemoveVirtual, DropDatabase)
 _LETS_GO = (AlterMetadata, CancelVolatile, Untag, DropReference, ReleaseLease, AdvanceGcHorizon)
 
 

@@ -86,7 +86,7 @@ def lacking(mutations: Sequence[PendingMutation], element: PartInfo) -> tuple[Pe
     return tuple(
         m
         for m in mutations
-        if m.after < version < m.version
+        if m.since <= version < m.version
         and not (m.killed or m.finished_ms)
         and (m.partition_ids is None or partition_id in m.partition_ids)
     )
@@ -97,9 +97,9 @@ def pending(mutations: Sequence[PendingMutation], element: PartInfo) -> tuple[in
     return tuple(m.version for m in lacking(mutations, element)) if mutations else ()
 
 
-def steps(mutations: Iterable[PendingMutation]) -> tuple[int, ...]:
-    """Data versions at which what elements lack changes, ascending: those between two of them lack the same."""
-    return tuple(sorted({step for m in mutations for step in (m.version, *((m.after + 1,) if m.after else ()))}))
+def boundaries(mutations: Iterable[PendingMutation]) -> tuple[int, ...]:
+    """The data versions, ascending, at which parts begin to lack other mutations than those of the version before."""
+    return tuple(sorted({at for m in mutations for at in (m.since, m.version)} - {0}))
 
 
 def unfinished(state: State) -> tuple[PendingMutation, ...]:

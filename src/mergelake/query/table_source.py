@@ -124,6 +124,11 @@ class TableSource:
             return False
         return self._bound(predicate) is not None
 
+    @property
+    def takes_final(self) -> bool:
+        """Whether the engine makes one row of several."""
+        return mode_of(self.snapshot.schema) is not None
+
     def _bound(self, predicate: str) -> _Bound | None:
         """Over stored columns: an ALIAS column may stand for what our compiler refuses, such as `rand()`."""
         schema = self.snapshot.schema
@@ -200,7 +205,7 @@ class TableSource:
     def _pending(self, parts: PartSet) -> tuple[PendingMutation, ...]:
         """The mutations that some of the parts may lack."""
         oldest, newest = parts.data_versions
-        return tuple(m for m in self._stored.mutations if m.version > oldest and m.after < newest)
+        return tuple(m for m in self._stored.mutations if m.version > oldest and m.since <= newest)
 
     def _view(self, parts: PartSet) -> View | None:
         """The view of the parts; None if they lack no mutation. Raises the errors of `view_of`."""

@@ -2,7 +2,7 @@
 but for the ids.
 
 The rows are those that a reader of the first table sees. A mutation that some of the parts lack comes along, for their
-rows alone (`Mutation.blocks`). Parts name columns by ids, so those of the other table, of columns with the same names,
+rows alone (`Mutation.only`). Parts name columns by ids, so those of the other table, of columns with the same names,
 take their place; where parts have other columns than these (from before an ALTER), the schema that they were written
 with becomes an older one of the other table.
 """
@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from mergelake.core.errors import error
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import with_keys
 from mergelake.core.schema import TableSchema
-from mergelake.log.operations import AddParts, AlterMetadata, Mutation, TableOp
+from mergelake.log.operations import AddParts, AlterMetadata, TableOp
 from mergelake.log.retention import refers
-from mergelake.log.state import ActivePart, PendingMutation, State
+from mergelake.log.state import ActivePart, State
 from mergelake.log.volatile import lacking
+from mergelake.table.clone import with_lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,55 +38,40 @@ def carried(
 ) -> Carried:
     """Parts of a state of the table in directory `source`, in block order, for the table in `target` in state `there`.
 
-    The schemas fit (`fit.check_fit`). `base_version` is that of the new parts. UNFINISHED if the parts lack a mutation
-    that was submitted before the columns were altered, INCOMPATIBLE_COLUMNS if they lack a column that the other table
-    fills in another way.
+    The schemas fit (`fit.check_fit`). `base_version` is that of the new parts. INCOMPATIBLE_COLUMNS if they lack a
+    column that the other table fills in another way.
     """
     columns = _column_ids(state, there.schema)
     _check_lacking(state.schema, there.schema, parts)
     ops, versions = _older_schemas(state, parts, there, columns)
+    moved = [
+        (
+            replace(
+                with_keys(part.manifest, _keys(part.manifest.object_keys(), source, target)),
+                id=ids.new_id(),
+                base_version=base_version,
+                level=part.info.level,
+                columns=tuple(columns.get(old, old) for old in part.manifest.columns),
+                schema_version=versions[part.manifest.schema_version],
+            ),
+            [replace(m, schema_version=versions[m.schema_version]) for m in lacking(state.mutations, part.info)],
+        )
+        for part in parts
+    ]
     holds: dict[str, set[str]] = {}
-    for due, run in groupby(parts, key=lambda part: lacking(state.mutations, part.info)):
-        manifests = []
-        for part in run:
-            moved = with_keys(part.manifest, _keys(part.manifest.object_keys(), source, target))
-            manifests.append(
-                replace(
-                    moved,
-                    id=ids.new_id(),
-                    base_version=base_version,
-                    level=part.info.level,
-                    columns=tuple(columns.get(old, old) for old in moved.columns),
-                    schema_version=versions[moved.schema_version],
-                )
-            )
-        outside = sorted({name for manifest in manifests for name in refers(manifest) if name.startswith("/")})
-        for name in outside:
+    for op in with_lacks(moved, ids):
+        outside = sorted({name for part in op.parts for name in refers(part)}) if isinstance(op, AddParts) else []
+        held = tuple(name for name in outside if name.startswith("/"))
+        for name in held:
             _, owner, inner = name.split("/", 2)
             holds.setdefault(owner, set()).add(inner)
-        ops.append(AddParts(tuple(manifests), held=tuple(outside)))
-        blocks = len(manifests)
-        for mutation in due:
-            _check_words(mutation, state)
-            scope = (manifests[0].partition_id,)
-            ops.append(Mutation(ids.new_id(), mutation.commands, scope, mutation.drops_rows, blocks))
-            blocks += 1
+        ops.append(replace(op, held=held) if isinstance(op, AddParts) else op)
     return Carried(tuple(ops), {owner: tuple(sorted(inner)) for owner, inner in sorted(holds.items())})
 
 
 def held_for(state: State, holder: str, directories: Iterable[str]) -> tuple[str, ...]:
     """What a table holds for another one, with further directories."""
     return tuple(sorted({*state.holds.get(holder, ()), *directories}))
-
-
-def _check_words(mutation: PendingMutation, state: State) -> None:
-    """The commands are taken for those of the current columns."""
-    written, now = state.schemas[mutation.schema_version], state.schema
-    if written is not now and [(c.name, c.id, c.type) for c in written.columns] != [
-        (c.name, c.id, c.type) for c in now.columns
-    ]:
-        message = f"Parts of the partition lack {mutation.name}, which is older than the last change of the columns"
-        raise error("UNFINISHED", message, "Table.apply_mutations() writes it down; then try again")
 
 
 def _column_ids(state: State, target: TableSchema) -> dict[int, int]:
@@ -116,11 +101,15 @@ def _check_lacking(source: TableSchema, target: TableSchema, parts: Sequence[Act
 def _older_schemas(
     state: State, parts: Sequence[ActivePart], there: State, columns: dict[int, int]
 ) -> tuple[list[TableOp], dict[int, int]]:
-    """The schemas to add to the target, and the version there of each one that the parts were written with."""
+    """The schemas to add to the target, and the version there of each one that the parts, or mutations that they lack,
+    were written with.
+    """
     versions: dict[int, int] = {}
     added: list[TableSchema] = []
     newest = there.schema_version
-    for version in sorted({part.manifest.schema_version for part in parts}):
+    used = {part.manifest.schema_version for part in parts}
+    used |= {m.schema_version for part in parts for m in lacking(state.mutations, part.info)}
+    for version in sorted(used):
         old = state.schemas[version]
         moved = replace(old, columns=tuple(replace(column, id=columns[column.id]) for column in old.columns))
         known = [v for v, schema in there.schemas.items() if _as_written(schema) == _as_written(moved)]

@@ -35,7 +35,7 @@ def bring_partition(
     `move`: it is no longer in the source. `replace`: it takes the place of the partition in the target. `attach`: its
     rows are added. Without a part in the source nothing happens, and `replace` is BAD_ARGUMENTS.
 
-    Raises the errors of `check_fit`, UNFINISHED or INCOMPATIBLE_COLUMNS as `carried` does.
+    Raises the errors of `check_fit`, and INCOMPATIBLE_COLUMNS as `carried` does.
     """
     source.refresh()
     target.refresh()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
@@ -215,7 +215,11 @@ class TableHandle:
             raise error("TYPE_MISMATCH", f"The version {version!r} is no number", "Give a version's number or a tag")
         newest = self.log.state
         if isinstance(version, str):
-            version = version_of_tag(newest if version in newest.tags else self.refresh(), version)
+            newest = newest if version in newest.tags else self.refresh()
+            only = newest.tagged_partitions.get(version)
+            version = version_of_tag(newest, version)
+            if only is not None:
+                return _limited(self.whole_state(version), only)
         elif timestamp_ms is not None:
             newest = self.refresh()
             version = self.log.version_at(timestamp_ms)
@@ -238,17 +242,31 @@ class TableHandle:
         """The state of a version; BAD_ARGUMENTS if it is not kept (any more)."""
         newest = self.log.state
         require_kept(newest if version <= newest.version else self.refresh(), version)
+        return self.whole_state(version)
+
+    def whole_state(self, version: int) -> State:
+        """The state at a version that a tag keeps, or that is kept anyway; all of it, though perhaps only the objects
+        of some partitions are there.
+        """
         prefix, cut = f"{self.directory}/_log", version < self.log.state.history
         try:
-            state = (cut and read_tag(self.store, prefix, version)) or self.log.state_at(version)
+            return (cut and read_tag(self.store, prefix, version)) or self.log.state_at(version)
         except (CorruptDataError, InvalidInputError):
             # The log may have been cut meanwhile: states of tagged versions were written before.
             tagged = read_tag(self.store, prefix, version)
             if tagged is None:
-                require_kept(self.refresh(), version)
+                newest = self.refresh()
+                if version not in newest.tags.values():
+                    require_kept(newest, version)
                 raise
-            state = tagged
-        return state
+            return tagged
+
+
+def _limited(state: State, partition_ids: Collection[str]) -> State:
+    """A state with these partitions only."""
+    held = {name: state.partitions[name] for name in partition_ids if name in state.partitions}
+    volatile = {name: parts for name, parts in state.volatile.items() if name in held}
+    return replace(state, partitions=Partitions.of(held), volatile=volatile)
 
 
 OpenTable = Callable[[str], TableHandle]

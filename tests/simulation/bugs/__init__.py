@@ -27,6 +27,7 @@ from tests.simulation.bugs import (
     real_parts,
     retired,
     segments,
+    transactions,
 )
 from tests.simulation.bugs.registry import BUGS
 from tests.simulation.stages import OF_A_STAGE
@@ -54,4 +55,5 @@ __all__ = [
     "real_parts",
     "retired",
     "segments",
+    "transactions",
 ]
