@@ -76,7 +76,7 @@ class JointReader(Reader):
     roams = 0.5
 
     def actions(self):
-        return {self.together: 4, self.one_after_the_other: 2, self.as_of_a_time: 2, self.reopen: 0.5}
+        return {self.together: 4, self.one_after_the_other: 2, self.as_of_a_time: 3, self.reopen: 0.5}
 
     def opened(self) -> list[TableHandle]:
         handles = [self.handle]
@@ -131,7 +131,9 @@ class JointReader(Reader):
         table = self.table
         if not table.entries:
             return
-        time_ms = table.time_of(self.random.choice([*table.entries])) + self.random.choice([-1, 0, 1])
+        version = self.random.choice([*table.entries])
+        time_ms = self.random.choice([table.time_of(version), table.entries[version].timestamp_ms])
+        time_ms += self.random.choice([-1, 0, 1])
         states = {}
         for handle in handles:
             asked = self.world.tables[handle.directory].state

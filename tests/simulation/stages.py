@@ -354,7 +354,7 @@ DETACHED: tuple[Stage, ...] = (
 
 _MOVERS = several("mover", Mover, 2)
 _JOINT = several("joint reader", JointReader, 2)
-_DECIDES = {"create _txn": 0.3, "the reply to create": 0.2, "create": 0.05}
+_DECIDES = {"create _txn": 0.3, "put _txn": 0.3, "the reply to create": 0.2, "create": 0.05}
 TRANSACTIONS_AT = (22, 38)
 """The seeds, of `RARE_EVERY`, that are about transactions over several tables."""
 TRANSACTIONS: tuple[Stage, ...] = (
@@ -380,7 +380,10 @@ TRANSACTIONS: tuple[Stage, ...] = (
     ),
     Stage(
         (*_MOVERS, _INSERT, one("borrower", Borrower), *_JOINT, *_SWEEPERS, one("node", Merger)),
-        settings={**_SWEPT, "write_amplification_target": "0"},
+        names(_SWEEPERS),
+        {"create": 0.2},
+        {**_SWEPT, "write_amplification_target": "0"},
+        naps=0.1,
         leaps=0.15,
         pace_s=2.0,
         crash_rate=0.003,
