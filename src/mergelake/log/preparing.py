@@ -17,7 +17,7 @@ from mergelake.log.conflict import Reject
 from mergelake.log.head_freshness import Instant
 from mergelake.log.machine import S, StateMachine
 from mergelake.log.operations import Decision, Entry, Prepare
-from mergelake.log.transactions import PATIENCE_S, Record
+from mergelake.log.transactions import Record
 
 if TYPE_CHECKING:
     import threading
@@ -44,11 +44,11 @@ class Preparing(Generic[S]):
     _moved_on: Callable[..., Entry | None]
     _remember: Callable[..., None]
 
-    def prepare(self, build: Callable[[S], Prepare], patience_s: float = PATIENCE_S) -> Entry:
+    def prepare(self, build: Callable[[S], Prepare], patience_s: float | None = None) -> Entry:
         """Append the entry of a transaction, built on the newest state; `build` is called again after each lost race.
 
         The state stays before it until `decided` is called, or the decision is read. An entry of another transaction at
-        the position is awaited for `patience_s` seconds, then that transaction is given up.
+        the position is awaited for `patience_s` seconds (None: `PATIENCE_S`), then that transaction is given up.
 
         Raises the error of a rejected operation, and ConflictError if the race is lost too often: then nothing was
         appended. UnavailableError if that is not known.
@@ -86,6 +86,6 @@ class Preparing(Generic[S]):
         """The state of the oldest checkpoint, from which the log can be opened; None if there is none."""
         return self._reader.oldest()
 
-    def _settled(self, entry: Entry, patience_s: float = PATIENCE_S) -> Entry:
+    def _settled(self, entry: Entry, patience_s: float | None = None) -> Entry:
         """The entry, if it is one of a transaction with the decision, which is awaited, and then made."""
         return self._reader.decisions.settled(entry, self._clock, self._ids, patience_s)

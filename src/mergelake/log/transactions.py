@@ -152,8 +152,12 @@ class Decisions:
         decision = self._of(prepare, entry.version)
         return None if decision is None else entry.decided(decision)
 
-    def settled(self, entry: Entry, clock: Clock, ids: IdSource, patience_s: float = PATIENCE_S) -> Entry:
-        """The entry with its decision. One that is not decided is awaited, and given up after `patience_s` seconds."""
+    def settled(self, entry: Entry, clock: Clock, ids: IdSource, patience_s: float | None = None) -> Entry:
+        """The entry with its decision. One that is not decided is awaited, and given up after `patience_s` seconds.
+
+        None: `PATIENCE_S`.
+        """
+        patience_s = PATIENCE_S if patience_s is None else patience_s
         began_s, pause_s = clock.monotonic_s(), _PAUSE_FIRST_S
         while (complete := self.complete(entry)) is None:
             left_s = began_s + patience_s - clock.monotonic_s()

@@ -16,7 +16,7 @@ from mergelake.core.errors import ConflictError, MergelakeError, UnavailableErro
 from mergelake.log.head_freshness import HEAD_FRESHNESS_S, Instant
 from mergelake.log.operations import Entry, Prepare, TableOp
 from mergelake.log.state import State
-from mergelake.log.transactions import PATIENCE_S, Record, decide
+from mergelake.log.transactions import Record, decide
 from mergelake.table.handle import TableHandle
 
 Build: TypeAlias = Callable[[State], Sequence[TableOp]]
@@ -73,7 +73,7 @@ def _prepared(share: Share, transaction: str, base_versions: dict[str, int], bef
         return Prepare(transaction, base_versions[directory], others, tuple(share.build(state)))
 
     in_order = all(each.handle.directory < directory for each in before)
-    return share.handle.log.prepare(build, PATIENCE_S if in_order else 0.0)
+    return share.handle.log.prepare(build, None if in_order else 0.0)
 
 
 def _give_up(
