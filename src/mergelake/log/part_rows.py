@@ -219,4 +219,4 @@ def _text_of_map(values: Mapping[str, Any]) -> str:
 
 
 def _pairs(text: str) -> dict[str, Any]:
-    return {name: (low, high) for name, (low, high) in loads(text).items()} if text else {}
+    return {name: tuple(values) for name, values in loads(text).items()} if text else {}
