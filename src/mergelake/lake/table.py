@@ -12,6 +12,7 @@ from mergelake.core.errors import error
 from mergelake.core.progress import OnProgress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.lake.bringing import BringMethods
 from mergelake.lake.definitions import DefinitionMethods
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from mergelake.table.insert import Commit
 
 
-class Table(DefinitionMethods, PublishMethods, PartitionMethods, OverwriteMethods):
+class Table(DefinitionMethods, PublishMethods, PartitionMethods, BringMethods, OverwriteMethods):
     """An open table. Threads may share one.
 
     It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`
