@@ -58,6 +58,15 @@ class SkipIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class Projection:
+    """A projection: other columns, or aggregates, of the same rows in another order, kept in each part."""
+
+    name: str
+    query: str
+    """`SELECT … [GROUP BY …] [ORDER BY …]`."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableSchema:
     """The contents of a CREATE TABLE. Immutable; ALTER makes a new one with `version` + 1."""
 
@@ -75,6 +84,7 @@ class TableSchema:
     """A prefix of `order_by`; equal to it unless PRIMARY KEY was given."""
     sample_by: str = ""
     indices: tuple[SkipIndex, ...] = ()
+    projections: tuple[Projection, ...] = ()
     ttl: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     """Explicit table settings by name, values as text."""
@@ -139,6 +149,8 @@ class TableSchema:
             out["sample_by"] = self.sample_by
         if self.indices:
             out["indices"] = [[i.name, i.expression, i.type, i.granularity] for i in self.indices]
+        if self.projections:
+            out["projections"] = [[each.name, each.query] for each in self.projections]
         if self.settings:
             out["settings"] = dict(self.settings)
         if self.comment:
@@ -151,6 +163,7 @@ class TableSchema:
         fields = dict(raw)
         fields["columns"] = tuple(Column.from_json(column) for column in raw["columns"])
         fields["indices"] = tuple(SkipIndex(*index) for index in raw.get("indices", ()))
+        fields["projections"] = tuple(Projection(*each) for each in raw.get("projections", ()))
         for key in ("engine_args", "partition_by", "order_by", "order_desc", "primary_key", "ttl"):
             fields[key] = tuple(raw.get(key, ()))
         return TableSchema(**fields)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from mergelake.convert.timezones import zone
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.lexer import number_value, syntax_error
-from mergelake.core.schema import Column, SkipIndex, TableSchema
+from mergelake.core.schema import Column, Projection, SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings, is_table_setting
 from mergelake.core.text import unescape
 from mergelake.core.types import DataType, DateTime, DateTime64, is_nullable, nested_columns, parse_type, parts
@@ -51,6 +51,7 @@ _TABLE_WORDS = frozenset(
 class _Body:
     columns: tuple[Column, ...]
     indices: tuple[SkipIndex, ...]
+    projections: tuple[Projection, ...]
     primary_key: tuple[str, ...] | None
 
 
@@ -93,7 +94,7 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
         raise error("INCORRECT_QUERY", "CREATE TABLE has neither columns nor AS", "Write them in brackets")
     schema = None
     if body is not None:
-        schema = _build(clauses or TableSchema(()), columns=body.columns, indices=body.indices)
+        schema = _build(clauses or TableSchema(()), columns=body.columns, indices=body.indices, projections=body.projections)
     return CreateTable(name, schema, if_not_exists, like, query, clauses, settings)
 
 
@@ -129,6 +130,7 @@ def _body(cursor: Cursor) -> _Body:
     columns: list[Column] = []
     types: dict[str, DataType] = {}
     indices: list[SkipIndex] = []
+    projections: list[Projection] = []
     primary: tuple[str, ...] | None = None
     while True:
         if cursor.at("INDEX") and cursor.peek(1).is_name and cursor.peek(2).upper != "CODEC":
@@ -137,15 +139,11 @@ def _body(cursor: Cursor) -> _Body:
         elif cursor.at("PRIMARY", "KEY"):
             cursor.expect("PRIMARY", "KEY")
             primary = _key_list(cursor, frozenset())[0]
-        elif (cursor.at("PROJECTION") or cursor.at("CONSTRAINT")) and cursor.peek(2).upper in (
-            "(",
-            "CHECK",
-            "ASSUME",
-            "INDEX",
-        ):
-            raise error(
-                "NOT_IMPLEMENTED", f"{cursor.peek().upper.title()}s of a table are not supported yet", "Leave it out"
-            )
+        elif cursor.at("PROJECTION") and cursor.peek(2).upper in ("(", "INDEX"):
+            cursor.next()
+            projections.append(projection(cursor))
+        elif cursor.at("CONSTRAINT") and cursor.peek(2).upper in ("CHECK", "ASSUME"):
+            raise error("NOT_IMPLEMENTED", "Constraints of a table are not supported yet", "Leave it out")
         else:
             defined, is_primary = _column(cursor, len(columns), types)
             columns += defined
@@ -157,7 +155,7 @@ def _body(cursor: Cursor) -> _Body:
         if cursor.at(")"):
             break
     cursor.expect(")")
-    return _Body(tuple(columns), tuple(indices), primary)
+    return _Body(tuple(columns), tuple(indices), tuple(projections), primary)
 
 
 def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[list[Column], bool]:
@@ -263,6 +261,19 @@ def _index(cursor: Cursor) -> SkipIndex:
             raise cursor.error("a number")
         granularity = int(cursor.next().text)
     return SkipIndex(name, expression, kind, granularity)
+
+
+def projection(cursor: Cursor) -> Projection:
+    """`name (SELECT …)`, after PROJECTION."""
+    name = cursor.identifier("the name of a projection")
+    if cursor.at("INDEX"):
+        raise error("NOT_IMPLEMENTED", f"PROJECTION {name} INDEX … is not supported", "Write its SELECT in brackets")
+    if not cursor.at("("):
+        raise cursor.error("'('")
+    query = clean(cursor.bracket())[1:-1].strip()
+    if cursor.at("WITH", "SETTINGS"):
+        raise error("NOT_IMPLEMENTED", f"Settings of projection {name} are not supported", "Leave WITH SETTINGS out")
+    return Projection(name, query)
 
 
 def _clauses(

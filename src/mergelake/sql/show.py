@@ -25,6 +25,7 @@ def create_table_text(name: str, schema: TableSchema) -> str:
         f"    INDEX {quote_identifier_if_needed(i.name)} {i.expression} TYPE {i.type} GRANULARITY {i.granularity}"
         for i in schema.indices
     ]
+    inside += [f"    PROJECTION {quote_identifier_if_needed(each.name)} ({each.query})" for each in schema.projections]
     lines = [f"CREATE TABLE {full}", "(", ",\n".join(inside), ")", f"ENGINE = {engine_text(schema)}"]
     if schema.partition_by:
         lines.append(f"PARTITION BY {key_text(schema.partition_by)}")

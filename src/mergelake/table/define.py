@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type, tuple_names
+from mergelake.core.engines import AGGREGATING
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.settings import TableSettings
@@ -22,9 +23,11 @@ from mergelake.format.state_programs import state_program
 from mergelake.order.collapsing import with_version
 from mergelake.order.keys import KeyColumn, bind_key, bind_partition_key, key_tree
 from mergelake.order.modes import ENGINES, mode_of
+from mergelake.order.projections import bind_projection
 from mergelake.parts.default_codec import default_codec
 from mergelake.table.blocks import check_defaults
 from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated
+from mergelake.table.define_projections import check_mode, projection_errors
 
 _OTHER_ENGINES = """
 Alias ArrowStream AzureBlobStorage AzureQueue BigQuery Buffer COSN DeltaLake DeltaLakeAzure
@@ -140,6 +143,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
     if schema.ttl:
         raise error("NOT_IMPLEMENTED", "TTL in a table's definition is not supported yet", "Leave it out")
     check_indexes(schema)
+    check_projections(schema)
     for column in schema.columns:
         if column.ttl:
             raise error("NOT_IMPLEMENTED", f"The TTL of column {column.name} is not supported yet", "Leave it out")
@@ -262,6 +266,22 @@ def _check_sorting_key(schema: TableSchema, settings: TableSettings) -> list[Key
     if schema.order_desc and len(schema.order_desc) != len(schema.order_by):
         raise error("BAD_ARGUMENTS", "Every expression of the sorting key needs a direction, or none")
     return keys
+
+
+def check_projections(schema: TableSchema) -> None:
+    """Refuse projections that are not supported, with ClickHouse's code; the message names the projection."""
+    settings = TableSettings(schema.settings)
+    check_mode(schema)
+    names: set[str] = set()
+    for projection in schema.projections:
+        if projection.name in names:
+            message = f"Cannot add projection {projection.name}: projection with this name already exists."
+            raise error("ILLEGAL_PROJECTION", message, "Use another name")
+        names.add(projection.name)
+        with projection_errors(projection):
+            own = bind_projection(projection, schema).schema
+            if not (own.engine == AGGREGATING and not own.order_by):
+                _check_sorting_key(own, settings)
 
 
 def _check_partition_key(schema: TableSchema, settings: TableSettings) -> None:
