@@ -93,7 +93,6 @@ def projection_manifest(part: PartManifest, name: str, schema: TableSchema) -> P
         bytes_on_disk=sum(file.size for file in files),
         bytes_uncompressed=sum(f.uncompressed_size for f in files if f.uncompressed_size > 0),
         columns=tuple(column.id for column in schema.stored),
-        schema_version=schema.version,
         part_type="Compact" if "data.bin" in names else "Wide",
         ttl={},
         projections={},

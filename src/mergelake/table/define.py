@@ -270,7 +270,6 @@ def _check_sorting_key(schema: TableSchema, settings: TableSettings) -> list[Key
 
 def check_projections(schema: TableSchema) -> None:
     """Refuse projections that are not supported, with ClickHouse's code; the message names the projection."""
-    settings = TableSettings(schema.settings)
     check_mode(schema)
     names: set[str] = set()
     for projection in schema.projections:
@@ -281,7 +280,7 @@ def check_projections(schema: TableSchema) -> None:
         with projection_errors(projection):
             own = bind_projection(projection, schema).schema
             if not (own.engine == AGGREGATING and not own.order_by):
-                _check_sorting_key(own, settings)
+                _check_sorting_key(own, TableSettings(own.settings))
 
 
 def _check_partition_key(schema: TableSchema, settings: TableSettings) -> None:
