@@ -23,7 +23,7 @@ OF_OTHER_ROOMS = {
     },
     "Result": {"formatted_as", "metered_by", "query_result"},
     "Scan": {"of"},
-    "Table": {"snapshot", "state"},
+    "Table": {"alter", "snapshot", "state"},
     "TableSchema": {"from_json", "to_json", "with_settings"},
     "Column": {"from_json", "to_json"},
     "Warehouse": {"handles", "nodes", "opened"},
@@ -45,7 +45,9 @@ def test_every_public_member_is_on_the_page(name: str) -> None:
     kind = getattr(ml, name)
     members = {
         member
-        for member, value in vars(kind).items()
+        for base in kind.__mro__
+        if base.__module__.startswith("mergelake.")
+        for member, value in vars(base).items()
         if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, (property, staticmethod)))
     }
     listed = set(SHOWN[f"mergelake.{name}"] or ())

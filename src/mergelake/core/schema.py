@@ -67,6 +67,16 @@ class Projection:
 
 
 @dataclass(frozen=True, slots=True)
+class Constraint:
+    """A condition that rows satisfy: inserts are checked against CHECK, ASSUME is only a promise."""
+
+    name: str
+    kind: str
+    """`CHECK` or `ASSUME`."""
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
 class TableSchema:
     """The contents of a CREATE TABLE. Immutable; ALTER makes a new one with `version` + 1."""
 
@@ -85,6 +95,7 @@ class TableSchema:
     sample_by: str = ""
     indices: tuple[SkipIndex, ...] = ()
     projections: tuple[Projection, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
     ttl: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     """Explicit table settings by name, values as text."""
@@ -131,6 +142,11 @@ class TableSchema:
         return self._types.copy()
 
     @property
+    def readable(self) -> dict[str, DataType]:
+        """Type of each column that rows of the table have: all but EPHEMERAL ones, which exist in inserts only."""
+        return {column.name: column.type for column in self.columns if column.default_kind != "EPHEMERAL"}
+
+    @property
     def stored(self) -> tuple[Column, ...]:
         """The columns that parts store: all but ALIAS and EPHEMERAL ones."""
         return self._stored
@@ -151,6 +167,8 @@ class TableSchema:
             out["indices"] = [[i.name, i.expression, i.type, i.granularity] for i in self.indices]
         if self.projections:
             out["projections"] = [[each.name, each.query] for each in self.projections]
+        if self.constraints:
+            out["constraints"] = [[c.name, c.kind, c.expression] for c in self.constraints]
         if self.settings:
             out["settings"] = dict(self.settings)
         if self.comment:
@@ -164,6 +182,7 @@ class TableSchema:
         fields["columns"] = tuple(Column.from_json(column) for column in raw["columns"])
         fields["indices"] = tuple(SkipIndex(*index) for index in raw.get("indices", ()))
         fields["projections"] = tuple(Projection(*each) for each in raw.get("projections", ()))
+        fields["constraints"] = tuple(Constraint(*constraint) for constraint in raw.get("constraints", ()))
         for key in ("engine_args", "partition_by", "order_by", "order_desc", "primary_key", "ttl"):
             fields[key] = tuple(raw.get(key, ()))
         return TableSchema(**fields)

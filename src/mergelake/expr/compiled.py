@@ -25,7 +25,7 @@ class Compiled:
     which would draw the same ones.
     """
 
-    __slots__ = ("_now_ms", "_schema", "columns", "node", "text", "type")
+    __slots__ = ("_now_ms", "columns", "node", "text", "type", "types")
 
     def __init__(self, text: str, schema: Mapping[str, DataType], node: BoundNode, now_ms: int | None) -> None:
         self.text = text
@@ -36,23 +36,24 @@ class Compiled:
         """Type of the values."""
         self.columns: tuple[str, ...] = columns_of(node)
         """Names of the columns that it reads."""
-        self._schema = {name: schema[name] for name in self.columns}
+        self.types = {name: schema[name] for name in self.columns}
+        """Types of these columns."""
         self._now_ms = now_ms
 
     def __reduce__(self) -> tuple[object, ...]:
-        return compile_expression, (self.text, self._schema, self._now_ms)
+        return compile_expression, (self.text, self.types, self._now_ms)
 
     def __repr__(self) -> str:
         return f"Compiled({self.text!r}: {self.type})"
 
     def evaluate(self, block: pa.RecordBatch | pa.Table) -> pa.Array:
         """The value for each row of `block` (columns in storage form), itself in the storage form of `type`."""
-        context = EvaluationContext.of_block(block, self._schema)
+        context = EvaluationContext.of_block(block, self.types)
         return to_arrow(context.eval(self.node), self.type, block.num_rows)
 
     def mask(self, block: pa.RecordBatch | pa.Table) -> npt.NDArray[np.bool_]:
         """As a condition: one flag for each row, false where the value is zero or NULL."""
-        return EvaluationContext.of_block(block, self._schema).mask(self.node)
+        return EvaluationContext.of_block(block, self.types).mask(self.node)
 
 
 def compile_expression(

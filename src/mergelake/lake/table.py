@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mergelake.convert.storage import to_storage
 from mergelake.core.errors import error
 from mergelake.core.progress import OnProgress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
-from mergelake.format.partition import WHOLE_TABLE, partitions_of
+from mergelake.lake.altering import AlterMethods
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
-from mergelake.log.operations import DropRange, Tag, Untag
+from mergelake.lake.partitions import PartitionMethods
+from mergelake.log.operations import Tag, Untag
 from mergelake.log.state import State
 from mergelake.order.keys import table_keys
 from mergelake.publish.plan import GRACE_SECONDS
 from mergelake.scan.request import ScanRequest
 from mergelake.table.deduplication import InsertIdentity, RowHash, known_token
 from mergelake.table.handle import Snapshot, TableHandle, epoch_ms
-from mergelake.table.modify import modify_settings
-from mergelake.table.parts import attach_part, drop_detached_part, drop_part
 from mergelake.table.rollback import rollback
 from mergelake.table.throttle import throttle
 from mergelake.views.commands import Delete, Update
@@ -42,7 +40,7 @@ _PUBLISH_TRIES = 10
 """How often a table is published while mutations are submitted in between."""
 
 
-class Table:
+class Table(AlterMethods, PartitionMethods):
     """An open table. Threads may share one.
 
     It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`
@@ -648,14 +646,6 @@ class Table:
         entries = list(self.handle.log.entries(first, state.version if last is None else last))
         return history_table(entries[::-1], state.retired, state.tags)
 
-    def modify_settings(self, changes: Mapping[str, str | int | float | bool], reset: Collection[str] = ()) -> int:
-        """Change settings of the table, and reset those in `reset` to their defaults; the new version.
-
-        UNKNOWN_SETTING for a name, and ClickHouse's errors for a value, that is not valid; READONLY_SETTING for
-        `index_granularity` and its like. Existing parts stay as they are.
-        """
-        return modify_settings(self.handle, changes, reset)
-
     def rollback(self, version: int | str | None = None, *, timestamp: datetime | str | int | None = None) -> int:
         """Restore the table as of a version, a tag or a time, without copying objects; the new version.
 
@@ -694,59 +684,6 @@ class Table:
         from mergelake.gc.collect import collect_round
 
         return collect_round(self.handle, dry_run=dry_run)
-
-    def truncate(self) -> int:
-        """Drop all rows; the new version. Older versions stay readable while they are kept."""
-        return self.handle.log.commit(lambda _: [DropRange(kind="truncate")]).version
-
-    def drop_partition(self, value: Any = None, *, partition_id: str | None = None) -> int:
-        """Drop the rows of one partition; the new version.
-
-        The partition is given by the value of the partition key (a tuple for a key of several columns) or by its id.
-        One that does not exist is not an error, as in ClickHouse.
-        """
-        if value is not None and partition_id is not None:
-            raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
-        if value is None and partition_id is None and not self.schema.partition_by:
-            raise error("BAD_ARGUMENTS", "Nothing says which partition is meant", "drop_partition(()) drops all rows")
-        target_id = partition_id if partition_id is not None else self.partition_id(value)
-        return self.handle.log.commit(lambda _: [DropRange(target_id)]).version
-
-    def drop_part(self, name: str) -> int:
-        """Drop the rows of one active part, given by its name; the new version. NO_SUCH_DATA_PART if there is none.
-
-        The part is not read, so this also removes a part whose objects are lost or damaged.
-        """
-        return drop_part(self.handle, name)
-
-    def detach_part(self, name: str) -> int:
-        """Detach one active part; the new version. Its rows are no longer read; its objects are kept until
-        `drop_detached_part`.
-        """
-        return drop_part(self.handle, name, kind="detach")
-
-    def attach_part(self, name: str) -> int:
-        """Attach a detached part, under a new name; the new version. BAD_DATA_PART_NAME if none is detached."""
-        return attach_part(self.handle, name)
-
-    def drop_detached_part(self, name: str) -> int:
-        """Drop a detached part; the new version. BAD_DATA_PART_NAME if none is detached."""
-        return drop_detached_part(self.handle, name)
-
-    def partition_id(self, value: Any) -> str:
-        """The id of the partition with this value of the partition key (a tuple for a key of several columns).
-
-        INVALID_PARTITION_VALUE if the value does not fit the key.
-        """
-        keys = table_keys(self.schema).partition
-        values: Sequence[Any] = value if isinstance(value, (tuple, list)) else (value,)
-        if not keys and value in (None, (), "all"):
-            return WHOLE_TABLE.id
-        if len(values) != len(keys):
-            message = f"The partition key has {len(keys)} columns, the value {len(values)}"
-            raise error("INVALID_PARTITION_VALUE", message, "Give one value for each, or partition_id=")
-        arrays = [to_storage(pa.array([v]), key.type, key.text) for v, key in zip(values, keys, strict=True)]
-        return partitions_of(arrays, [key.type for key in keys])[0].id
 
     @property
     def _settings(self) -> TableSettings:

@@ -17,6 +17,7 @@ from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.text import quote_string
 from mergelake.expr import compile_expression
+from mergelake.format.defaults import default_array
 from mergelake.format.names import streams_by_column
 from mergelake.log.state import PendingMutation
 from mergelake.merge.view import Matches, find_matches, packed
@@ -264,7 +265,11 @@ class SourceReader:
 
     def _computed(self, column: Column) -> tuple[Evaluate, tuple[str, ...]] | None:
         """How a missing column with a default is computed, and from which columns; None for other columns."""
-        if column.id in self._held or not column.default:
+        if column.id in self._held:
+            return None
+        if column.default_kind == "EPHEMERAL" and not column.default:
+            return (lambda block: default_array(column.type, block.num_rows)), ()
+        if not column.default:
             return None
         compiled = compile_expression(f"CAST({column.default}, {quote_string(str(column.type))})", self._schema.types)
         inner = {name: self._computed(self._schema.column(name)) for name in compiled.columns}

@@ -69,7 +69,7 @@ def delete_condition(node: SyntaxNode, schema: TableSchema) -> SyntaxNode:
 
     BAD_ARGUMENTS, or ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER for a wide number, if it is no number of up to 64 bits.
     """
-    kind = t.inner_type(bind(expand_aliases(node, schema), schema.types).type)
+    kind = t.inner_type(bind(expand_aliases(node, schema), schema.readable).type)
     if kind == t.UINT8 or isinstance(kind, t.Bool | t.Nothing):
         return node
     if isinstance(kind, t.Float) or (isinstance(kind, t.Int) and kind.bits <= 64):
@@ -116,6 +116,8 @@ class _Settling:
         for qualifier in self._qualifiers:
             if name.startswith(qualifier) and self._is_known(name.removeprefix(qualifier)):
                 return name.removeprefix(qualifier)
+        if self._schema.has(name):
+            raise error("NO_SUCH_COLUMN_IN_TABLE", f"There is no column {name} in the rows", "It is EPHEMERAL")
         if name in VIRTUAL_COLUMNS:
             hint = "IN PARTITION restricts a command to a partition; where a row lies changes with every merge"
             raise error("NOT_IMPLEMENTED", f"The virtual column {name} is not supported in mutations", hint)
@@ -123,7 +125,7 @@ class _Settling:
 
     def _is_known(self, name: str) -> bool:
         try:
-            bind(ColumnRef(name), self._schema.types)
+            bind(ColumnRef(name), self._schema.readable)
         except MergelakeError:
             return False
         return True
@@ -173,7 +175,7 @@ class _Settling:
         members = t.parse_type(kind.decode()) if isinstance(kind, bytes) else None
         if not isinstance(members, t.Array):
             return
-        value = bind(expand_aliases(left, self._schema), self._schema.types).type
+        value = bind(expand_aliases(left, self._schema), self._schema.readable).type
         widths = [_width(value), _width(members.inner)]
         if widths[0] != widths[1]:
             message = "Number of columns in section IN doesn't match. {} at left, {} at right"

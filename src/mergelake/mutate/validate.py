@@ -79,7 +79,7 @@ def unsupported_expression(commands: Sequence[Command], schema: TableSchema, giv
                 if column is not None:
                     bind_value(printed(node), column, schema)
                 elif any_number:
-                    bind(expand_aliases(node, schema), schema.types)
+                    bind(expand_aliases(node, schema), schema.readable)
                 else:
                     bind_condition(printed(node), schema)
             except MergelakeError as failure:

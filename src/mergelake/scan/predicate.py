@@ -23,8 +23,8 @@ from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
 
 
 def all_types(schema: TableSchema) -> dict[str, t.DataType]:
-    """Types of the table's columns, then of the virtual columns that no column of the same name hides."""
-    return {**VIRTUAL_COLUMNS, **schema.types}
+    """Types of the columns of a row, then of the virtual columns that no column of the same name hides."""
+    return {**VIRTUAL_COLUMNS, **schema.readable}
 
 
 def bound_conjuncts(request: ScanRequest, schema: TableSchema) -> tuple[tuple[BoundNode, ...], tuple[BoundNode, ...]]:
@@ -126,6 +126,6 @@ def requested_columns(request: ScanRequest, schema: TableSchema) -> tuple[str, .
         return tuple(c.name for c in schema.columns if c.default_kind not in ("MATERIALIZED", "ALIAS", "EPHEMERAL"))
     known = all_types(schema)
     for name in request.columns:
-        if name not in known or (schema.has(name) and schema.column(name).default_kind == "EPHEMERAL"):
+        if name not in known:
             raise unknown_column(name, list(schema.names))
     return request.columns

@@ -69,7 +69,7 @@ class PartSource:
         self.level = info.level
         """Level of the part."""
         self._schema = schema
-        self._types = all_types(schema)
+        self._types = {**all_types(schema), **schema.types}
         ids = frozenset(reader.manifest.columns)
         self._held = {column.name for column in schema.stored if column.id in ids}
         self._expressions: dict[str, BoundNode] = {}

@@ -1,6 +1,6 @@
 """CREATE TABLE: columns, engine and clauses into a `TableSchema`.
 
-    CREATE TABLE [IF NOT EXISTS] t (column …, INDEX …, PRIMARY KEY …) ENGINE = E(args)
+    CREATE TABLE [IF NOT EXISTS] t (column …, INDEX …, CONSTRAINT …, PRIMARY KEY …) ENGINE = E(args)
         PARTITION BY … ORDER BY … PRIMARY KEY … SAMPLE BY … TTL … SETTINGS … COMMENT '…' [AS SELECT …]
     CREATE TABLE [IF NOT EXISTS] t CLONE AS other [AS OF …]
 
@@ -11,37 +11,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mergelake.convert.timezones import zone
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.errors import error
 from mergelake.core.lexer import number_value, syntax_error
-from mergelake.core.schema import Column, Projection, SkipIndex, TableSchema
+from mergelake.core.schema import Column, Constraint, Projection, SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings, is_table_setting
 from mergelake.core.text import unescape
-from mergelake.core.types import DataType, DateTime, DateTime64, is_nullable, nested_columns, parse_type, parts
+from mergelake.core.types import DataType
 from mergelake.expr.compiled import compile_expression
 from mergelake.query.statement.settings import kind_of
+from mergelake.sql.column_definition import column_definition
 from mergelake.sql.cursor import Cursor, clean
 from mergelake.sql.statements import CloneTable, CreateTable, Name
 
-_COLUMN_WORDS = frozenset(
-    [
-        "NULL",
-        "NOT",
-        "DEFAULT",
-        "MATERIALIZED",
-        "ALIAS",
-        "EPHEMERAL",
-        "COMMENT",
-        "CODEC",
-        "STATISTICS",
-        "TTL",
-        "PRIMARY",
-        "SETTINGS",
-        "COLLATE",
-        "AUTO_INCREMENT",
-    ]
-)
-_AFTER_DEFAULT = frozenset(["COMMENT", "CODEC", "STATISTICS", "TTL", "PRIMARY", "SETTINGS"])
 _TABLE_WORDS = frozenset(
     ["ENGINE", "PARTITION", "ORDER", "PRIMARY", "SAMPLE", "TTL", "SETTINGS", "COMMENT", "AS", "EMPTY"]
 )
@@ -52,6 +33,7 @@ class _Body:
     columns: tuple[Column, ...]
     indices: tuple[SkipIndex, ...]
     projections: tuple[Projection, ...]
+    constraints: tuple[Constraint, ...]
     primary_key: tuple[str, ...] | None
 
 
@@ -94,7 +76,13 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
         raise error("INCORRECT_QUERY", "CREATE TABLE has neither columns nor AS", "Write them in brackets")
     schema = None
     if body is not None:
-        schema = _build(clauses or TableSchema(()), columns=body.columns, indices=body.indices, projections=body.projections)
+        schema = _build(
+            clauses or TableSchema(()),
+            columns=body.columns,
+            indices=body.indices,
+            projections=body.projections,
+            constraints=body.constraints,
+        )
     return CreateTable(name, schema, if_not_exists, like, query, clauses, settings)
 
 
@@ -131,19 +119,21 @@ def _body(cursor: Cursor) -> _Body:
     types: dict[str, DataType] = {}
     indices: list[SkipIndex] = []
     projections: list[Projection] = []
+    constraints: list[Constraint] = []
     primary: tuple[str, ...] | None = None
     while True:
         if cursor.at("INDEX") and cursor.peek(1).is_name and cursor.peek(2).upper != "CODEC":
             cursor.next()
-            indices.append(_index(cursor))
+            indices.append(index(cursor))
+        elif cursor.at("CONSTRAINT") and cursor.peek(2).upper in ("CHECK", "ASSUME"):
+            cursor.next()
+            constraints.append(constraint(cursor))
         elif cursor.at("PRIMARY", "KEY"):
             cursor.expect("PRIMARY", "KEY")
             primary = _key_list(cursor, frozenset())[0]
         elif cursor.at("PROJECTION") and cursor.peek(2).upper in ("(", "INDEX"):
             cursor.next()
             projections.append(projection(cursor))
-        elif cursor.at("CONSTRAINT") and cursor.peek(2).upper in ("CHECK", "ASSUME"):
-            raise error("NOT_IMPLEMENTED", "Constraints of a table are not supported yet", "Leave it out")
         else:
             defined, is_primary = _column(cursor, len(columns), types)
             columns += defined
@@ -155,100 +145,31 @@ def _body(cursor: Cursor) -> _Body:
         if cursor.at(")"):
             break
     cursor.expect(")")
-    return _Body(tuple(columns), tuple(indices), tuple(projections), primary)
+    return _Body(tuple(columns), tuple(indices), tuple(projections), tuple(constraints), primary)
 
 
 def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[list[Column], bool]:
     """One definition as a column, or as several where its type is Nested; and whether it says PRIMARY KEY."""
-    name = cursor.identifier("the name of a column")
-    while cursor.accept("."):
-        name += "." + cursor.identifier("the rest of a nested column's name")
-    start = cursor.peek().start
-    data_type: DataType | None = None
-    nested: dict[str, DataType] | None = None
-    if cursor.peek().kind == "word" and cursor.peek().upper not in _COLUMN_WORDS:
-        data_type = _type(cursor)
-        nested = nested_columns(clean(cursor.text[start : cursor.peek().start]))
-    kind = default = codec = comment = ttl = ""
-    is_primary = nullable = modified = False
-    while True:
-        if not modified and (cursor.at("NOT", "NULL") or cursor.at("NULL")):
-            nullable, modified = not cursor.accept("NOT"), True
-            cursor.expect("NULL")
-        elif cursor.peek().upper in ("DEFAULT", "MATERIALIZED", "ALIAS"):
-            kind = cursor.next().upper
-            default = cursor.default_expression(_AFTER_DEFAULT)
-        elif cursor.accept("EPHEMERAL"):
-            kind = "EPHEMERAL"
-            if cursor.peek().text not in (",", ")") and cursor.peek().upper not in _AFTER_DEFAULT:
-                default = cursor.expression(_AFTER_DEFAULT)
-        elif cursor.accept("COMMENT"):
-            comment = cursor.string()
-        elif cursor.accept("CODEC"):
-            if cursor.at("(", ")"):
-                raise cursor.error("the name of a codec")
-            codec = ", ".join(cursor.bracketed())
-        elif cursor.accept("TTL"):
-            ttl = cursor.expression(_AFTER_DEFAULT)
-        elif cursor.accept("PRIMARY", "KEY"):
-            is_primary = True
-        elif cursor.at("STATISTICS") or cursor.at("SETTINGS") or cursor.at("COLLATE") or cursor.at("AUTO_INCREMENT"):
-            raise error(
-                "NOT_IMPLEMENTED", f"{cursor.peek().upper} of column {name} is not supported yet", "Leave it out"
-            )
-        elif cursor.at(",") or cursor.at(")"):
-            break
-        else:
-            raise cursor.error("','", "')'", "DEFAULT", "MATERIALIZED", "ALIAS", "CODEC", "COMMENT", "TTL")
-    if data_type is None:
-        if not default:
-            raise syntax_error(cursor.text, start, f"expected the type of column {name}")
-        data_type = compile_expression(default, before, 0, lambda: 0).type
-        nullable = nullable and not is_nullable(data_type)
-        modified = False
-    if modified and is_nullable(data_type):
-        raise error(
-            "ILLEGAL_SYNTAX_FOR_DATA_TYPE",
-            f"Can't use [NOT] NULL modifier with Nullable type: column {name}",
-            "Leave NULL or NOT NULL out",
-        )
-    if nullable:
-        data_type = parse_type(f"Nullable({data_type})")
-    if nested is not None:
-        named = enumerate(nested.items(), number)
-        return [Column(at, f"{name}.{part}", inner, codec=codec, comment=comment) for at, (part, inner) in named], False
-    return [Column(number, name, data_type, kind, default, codec, comment, ttl)], is_primary
+    definition, is_primary = column_definition(cursor)
+    if definition.type is None and not definition.nested:
+        if not definition.default:
+            raise syntax_error(cursor.text, cursor.peek().start, f"expected the type of column {definition.name}")
+        inferred = compile_expression(definition.default, before, 0, lambda: 0).type
+        definition = replace(definition, type=inferred)
+    return list(definition.columns(number)), is_primary
 
 
-def _type(cursor: Cursor) -> DataType:
-    """A type: a word, and the arguments in brackets after it."""
-    first = cursor.next()
-    end = first.end
-    while cursor.peek().kind == "word" and cursor.peek().upper not in _COLUMN_WORDS:
-        end = cursor.next().end  # DOUBLE PRECISION and the like: the type parser accepts or refuses it
-    if cursor.at("("):
-        depth = 0
-        while True:
-            token = cursor.next()
-            if token.kind == "end":
-                raise cursor.error("')'")
-            depth += (token.text == "(") - (token.text == ")")
-            if depth == 0:
-                end = token.end
-                break
-    try:
-        data_type = parse_type(clean(cursor.text[first.start : end]))
-    except MergelakeError as failure:
-        if failure.name == "SYNTAX_ERROR":
-            raise syntax_error(cursor.text, first.start, failure.message) from None
-        raise
-    for each in parts(data_type):
-        if isinstance(each, DateTime | DateTime64):
-            zone(each.timezone)  # BAD_ARGUMENTS for an unknown time zone
-    return data_type
+def constraint(cursor: Cursor) -> Constraint:
+    """Parse what follows CONSTRAINT."""
+    name = cursor.identifier("the name of a constraint")
+    if not (cursor.at("CHECK") or cursor.at("ASSUME")):
+        raise cursor.error("CHECK", "ASSUME")
+    kind = cursor.next().upper
+    return Constraint(name, kind, cursor.expression(()))
 
 
-def _index(cursor: Cursor) -> SkipIndex:
+def index(cursor: Cursor) -> SkipIndex:
+    """Parse what follows INDEX."""
     name = cursor.identifier("the name of an index")
     expression = cursor.expression(("TYPE",))
     cursor.expect("TYPE")

@@ -129,8 +129,8 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             db.warehouse.undrop_table(db.full_name(name), table_id)
         case s.UndropDatabase(name):
             db.warehouse.undrop_database(name)
-        case s.ModifySettings(name, changes, reset):
-            db.open(name).modify_settings(changes, reset)
+        case s.AlterSchema(name, commands):
+            db.open(name).alter(commands)
         case s.Set(settings):
             _set(db, settings)
         case _:

@@ -11,6 +11,8 @@ Source: ClickHouse, `src/Parsers/ParserAlterQuery.cpp`, `ParserUpdateQuery.cpp`,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from mergelake.core.errors import error
 from mergelake.sql import statements as s
 from mergelake.sql.cursor import Cursor
@@ -19,25 +21,6 @@ from mergelake.sql.literals import literal
 from mergelake.sql.unsupported import refused
 
 _KILL_MODES = ("SYNC", "ASYNC", "TEST")
-
-
-def alter_commands(cursor: Cursor) -> tuple[s.MutationCommand, ...] | None:
-    """The commands of ALTER TABLE t, which may each stand in brackets; None if the first is no UPDATE or DELETE."""
-    bracketed = cursor.at("(") and cursor.peek(1).upper in ("UPDATE", "DELETE")
-    if not bracketed and not (cursor.at("UPDATE") or cursor.at("DELETE")):
-        return None
-    commands = []
-    while True:
-        if bracketed:
-            cursor.expect("(")
-        if not (cursor.at("UPDATE") or cursor.at("DELETE")):
-            what = f"{cursor.peek().text} in the same ALTER as UPDATE or DELETE is not supported"
-            raise error("NOT_IMPLEMENTED", what, "Write a statement of its own")
-        commands.append(_command(cursor))
-        if bracketed:
-            cursor.expect(")")
-        if not cursor.accept(","):
-            return tuple(commands)
 
 
 def update(cursor: Cursor) -> s.Mutate:
@@ -67,9 +50,10 @@ def kill(cursor: Cursor) -> s.KillMutation:
     return s.KillMutation(where, test=mode == "TEST")
 
 
-def partition_clause(cursor: Cursor) -> s.PartitionClause:
-    """PARTITION 202601, (1, 'a'), ID 'x' or ALL."""
-    cursor.expect("PARTITION")
+def partition_clause(cursor: Cursor, *, after_word: bool = False) -> s.PartitionClause:
+    """PARTITION 202601, (1, 'a'), ID 'x' or ALL; `after_word`: what follows the word PARTITION."""
+    if not after_word:
+        cursor.expect("PARTITION")
     if cursor.accept("ID"):
         return s.PartitionClause(id=cursor.string("the id of a partition in single quotes"))
     if cursor.accept("ALL"):
@@ -83,10 +67,6 @@ def partition_clause(cursor: Cursor) -> s.PartitionClause:
             values.append(literal(cursor))
         return s.PartitionClause(tuple(values), id="" if values else "all")
     return s.PartitionClause((literal(cursor),))
-
-
-def _command(cursor: Cursor) -> s.MutationCommand:
-    return _update(cursor) if cursor.next().upper == "UPDATE" else _delete(cursor)
 
 
 def _update(cursor: Cursor) -> s.MutationCommand:
@@ -121,3 +101,10 @@ def _in_partition(cursor: Cursor) -> s.PartitionClause | None:
     if not (clause.values or clause.id):
         raise error("SUPPORT_IS_DISABLED", "IN PARTITION ALL is not supported", "Leave it out")
     return clause
+
+
+COMMANDS: Mapping[str, Callable[[Cursor, s.Name], s.MutationCommand]] = {
+    "UPDATE": lambda cursor, name: _update(cursor),
+    "DELETE": lambda cursor, name: _delete(cursor),
+}
+"""The commands of ALTER TABLE: see `alter`."""

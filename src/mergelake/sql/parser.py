@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.sql import ddl, statements as s
+from mergelake.sql.alter import alter
 from mergelake.sql.cursor import Cursor
 from mergelake.sql.insert_head import insert
-from mergelake.sql.mutation_statements import alter_commands, delete_from, kill, partition_clause, update
+from mergelake.sql.mutation_statements import delete_from, kill, partition_clause, update
 from mergelake.sql.script import split_statements
 from mergelake.sql.tail import ended
 from mergelake.sql.unsupported import HINTS, judged_syntax, refused
@@ -232,37 +233,6 @@ def _check(cursor: Cursor) -> s.Statement:
     return s.CheckTable(name)
 
 
-def _alter(cursor: Cursor) -> s.Statement:
-    cursor.expect("TABLE")
-    name = cursor.table_name()
-    ddl.refuse_cluster(cursor)
-    if (commands := alter_commands(cursor)) is not None:
-        return s.Mutate(name, commands)
-    if cursor.at("DROP", "PARTITION"):
-        cursor.next()
-        return s.DropPartition(name, partition_clause(cursor))
-    for action in ("drop", "detach", "attach", "drop detached"):
-        if cursor.accept(*action.upper().split(), "PART"):
-            return s.AlterPart(name, action, cursor.string("the name of a part in single quotes"))
-    if cursor.accept("MODIFY", "SETTING"):
-        return s.ModifySettings(name, ddl.settings_list(cursor))
-    if cursor.accept("RESET", "SETTING"):
-        names = [cursor.identifier("the name of a setting")]
-        while cursor.accept(","):
-            names.append(cursor.identifier("the name of a setting"))
-        return s.ModifySettings(name, reset=tuple(names))
-    words = []
-    for ahead in range(3):
-        token = cursor.peek(ahead)
-        if token.kind != "word" or (ahead and token.upper != token.text):
-            break
-        words.append(token.upper)
-    if not words:
-        raise cursor.error("DROP PARTITION")
-    what = f"ALTER TABLE … {' '.join(words)} is not supported yet"
-    raise error("NOT_IMPLEMENTED", what, HINTS["ALTER"])
-
-
 def _explain(cursor: Cursor) -> s.Statement:
     start = cursor.peek().start
     while cursor.peek().kind != "end":
@@ -296,7 +266,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], s.Statement]] = {
     "INSERT": insert,
     "OPTIMIZE": _optimize,
     "CHECK": _check,
-    "ALTER": _alter,
+    "ALTER": alter,
     "UPDATE": update,
     "DELETE": delete_from,
     "KILL": kill,

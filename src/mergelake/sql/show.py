@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mergelake.core.schema import Column, SkipIndex, TableSchema
+from mergelake.core.schema import Column, Constraint, Projection, SkipIndex, TableSchema
 from mergelake.core.text import back_quote, quote_identifier_if_needed, quote_string
 from mergelake.order.collapsing import without_version
 from mergelake.order.keys import table_keys
@@ -21,11 +21,9 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     schema = without_version(schema)
     full = ".".join(quote_identifier_if_needed(part) for part in name.split(".", 1))
     inside = [f"    {_column(column)}" for column in schema.columns]
-    inside += [
-        f"    INDEX {quote_identifier_if_needed(i.name)} {i.expression} TYPE {i.type} GRANULARITY {i.granularity}"
-        for i in schema.indices
-    ]
-    inside += [f"    PROJECTION {quote_identifier_if_needed(each.name)} ({each.query})" for each in schema.projections]
+    inside += [f"    {index_text(index)}" for index in schema.indices]
+    inside += [f"    {projection_text(each)}" for each in schema.projections]
+    inside += [f"    {constraint_text(constraint)}" for constraint in schema.constraints]
     lines = [f"CREATE TABLE {full}", "(", ",\n".join(inside), ")", f"ENGINE = {engine_text(schema)}"]
     if schema.partition_by:
         lines.append(f"PARTITION BY {key_text(schema.partition_by)}")
@@ -47,6 +45,16 @@ def index_text(index: SkipIndex) -> str:
     """`INDEX i s TYPE minmax GRANULARITY 1`."""
     name = quote_identifier_if_needed(index.name)
     return f"INDEX {name} {index.expression} TYPE {index.type} GRANULARITY {index.granularity}"
+
+
+def projection_text(projection: Projection) -> str:
+    """`PROJECTION p (SELECT a ORDER BY b)`."""
+    return f"PROJECTION {quote_identifier_if_needed(projection.name)} ({projection.query})"
+
+
+def constraint_text(constraint: Constraint) -> str:
+    """`CONSTRAINT c CHECK n > 0`."""
+    return f"CONSTRAINT {quote_identifier_if_needed(constraint.name)} {constraint.kind} {constraint.expression}"
 
 
 def engine_text(schema: TableSchema) -> str:
@@ -86,6 +94,13 @@ def _column(column: Column) -> str:
     return out
 
 
+def default_text(column: Column) -> str:
+    """The expression of a default, as ClickHouse tells it."""
+    if column.default_kind == "EPHEMERAL" and not column.default:
+        return f"defaultValueOfTypeName({quote_string(str(column.type))})"
+    return column.default
+
+
 def describe_columns(columns: Mapping[str, str]) -> Result:
     """DESCRIBE of a table of which only column names and types are known."""
     rest = ("default_type", "default_expression", "comment", "codec_expression", "ttl_expression")
@@ -100,7 +115,7 @@ def describe(schema: TableSchema, *, compact: bool = False) -> Result:
     if not compact:
         described |= {
             "default_type": [c.default_kind for c in columns],
-            "default_expression": [c.default for c in columns],
+            "default_expression": [default_text(c) for c in columns],
             "comment": [c.comment for c in columns],
             "codec_expression": [c.codec and f"CODEC({c.codec})" for c in columns],
             "ttl_expression": [c.ttl for c in columns],

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mergelake.core.schema import TableSchema
+from mergelake.table.alter.command import SchemaCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,12 +307,11 @@ class UndropDatabase:
 
 
 @dataclass(frozen=True, slots=True)
-class ModifySettings:
-    """ALTER TABLE … MODIFY SETTING a = 1, …, or RESET SETTING a, …."""
+class AlterSchema:
+    """ALTER TABLE with commands that change the table's definition."""
 
     name: Name
-    changes: Mapping[str, str | int | float] = field(default_factory=dict)
-    reset: tuple[str, ...] = ()
+    commands: tuple[SchemaCommand, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +376,7 @@ Statement = (
     | KillMutation
     | UndropTable
     | UndropDatabase
-    | ModifySettings
+    | AlterSchema
     | Explain
     | Set
     | Select

@@ -20,7 +20,7 @@ from mergelake.lake.inspect import parts_table
 from mergelake.order.keys import bind_key, table_keys
 from mergelake.query.source import IN_MEMORY, ArrowScan, ArrowSource, AsOf, Layers, ReadRequest, Source
 from mergelake.sql import system_counters, system_nodes, system_part_log, system_settings
-from mergelake.sql.show import create_table_text, engine_text, key_text, sorting_text
+from mergelake.sql.show import create_table_text, default_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_conditions import conditions_of, is_understood
 from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
 from mergelake.sql.system_rows import NO_UUID, Rows, Wanted, all_tables, row_of, uuid_of
@@ -171,7 +171,7 @@ def _columns(db: Database, wanted: Wanted) -> Rows:
                 str(column.type),
                 position,
                 column.default_kind,
-                column.default,
+                default_text(column),
                 column.comment,
                 int(column.name in read[0]),
                 int(column.name in read[1]),

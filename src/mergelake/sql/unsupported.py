@@ -21,7 +21,7 @@ _CREATE_AGAIN = (
 )
 _SYSTEM = "Look into `system`, or SELECT from it with conditions of your own"
 HINTS: dict[str, str] = {
-    "ALTER": "UPDATE, DELETE, DROP PARTITION, DROP | DETACH | ATTACH PART and MODIFY SETTING are, so far",
+    "ALTER": "docs/schema.md, docs/mutations.md and docs/partitions.md list the commands of ALTER TABLE",
     "ALTER DATABASE": "RENAME DATABASE is",
     "ATTACH": "read_part reads a part of ClickHouse's, Table.append takes its rows; UNDROP TABLE brings a table back",
     "BACKUP": "A warehouse is its objects: copy them",

@@ -15,7 +15,7 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.settings import TableSettings
 from mergelake.core.text import quote_string
-from mergelake.expr import Compiled, Seed, bind, compile_expression, parse
+from mergelake.expr import Compiled, Seed, bind, columns_of, compile_expression, parse
 from mergelake.expr.aliases import alias_expression, expand_aliases
 from mergelake.format.defaults import LEFT_OUT, default_array, default_elements
 from mergelake.format.streams import shared_sizes_stream
@@ -151,7 +151,11 @@ def check_defaults(schema: TableSchema) -> None:
         _default_of(column, schema, 0, _no_chance)
     for column in schema.columns:
         if column.default_kind == "ALIAS":
-            bind(alias_expression(column.name, schema), schema.types, 0, _no_chance)
+            bound = bind(alias_expression(column.name, schema), schema.types, 0, _no_chance)
+            gone = next((name for name in columns_of(bound) if schema.column(name).default_kind == "EPHEMERAL"), None)
+            if gone is not None:
+                message = f"ALIAS column {column.name} reads {gone}, which is EPHEMERAL: no row of the table has it"
+                raise error("NO_SUCH_COLUMN_IN_TABLE", message, "Read a stored column")
 
 
 def check_given(schema: TableSchema, names: list[str]) -> None:

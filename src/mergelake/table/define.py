@@ -26,7 +26,8 @@ from mergelake.order.modes import ENGINES, mode_of
 from mergelake.order.projections import bind_projection
 from mergelake.parts.default_codec import default_codec
 from mergelake.table.blocks import check_defaults
-from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated
+from mergelake.table.constraints import check_constraints
+from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated, missing_column
 from mergelake.table.define_projections import check_mode, projection_errors
 
 _OTHER_ENGINES = """
@@ -144,6 +145,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
         raise error("NOT_IMPLEMENTED", "TTL in a table's definition is not supported yet", "Leave it out")
     check_indexes(schema)
     check_projections(schema)
+    check_constraints(schema)
     for column in schema.columns:
         if column.ttl:
             raise error("NOT_IMPLEMENTED", f"The TTL of column {column.name} is not supported yet", "Leave it out")
@@ -249,9 +251,6 @@ def _leaf_names(name: str, kind: DataType) -> Iterator[str]:
 
 
 def _check_defaults(schema: TableSchema) -> None:
-    for column in schema.columns:
-        if column.default_kind == "EPHEMERAL":
-            raise error("NOT_IMPLEMENTED", f"EPHEMERAL column {column.name} is not supported yet", "Leave it out")
     if all(column.default_kind in ("MATERIALIZED", "ALIAS") for column in schema.columns):
         raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A table needs a column that can be inserted")
     check_defaults(schema)
@@ -314,12 +313,8 @@ def _bound(schema: TableSchema, texts: tuple[str, ...], key_kind: str, settings:
         if not key.columns:
             raise error("ILLEGAL_COLUMN", f"{key_kind} key cannot contain constants: {key.text}")
         for name in key.columns:
-            if schema.column(name).default_kind == "ALIAS":
-                raise error(
-                    "UNKNOWN_IDENTIFIER",
-                    f"Missing columns: '{name}' while processing: '{key.text}'",
-                    f"{name} is an ALIAS column: write its expression, {schema.column(name).default}",
-                )
+            if schema.column(name).default_kind in ("ALIAS", "EPHEMERAL"):
+                raise missing_column(schema.column(name), key.text)
             if name not in stored:
                 raise error("ILLEGAL_COLUMN", f"{key_kind} key uses the column {name}, which is not stored")
         refused = any(isinstance(kind, t.UNORDERED) and not isinstance(kind, t.Map) for kind in t.parts(key.type))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, error
-from mergelake.core.schema import SkipIndex, TableSchema
+from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.expr.bound import columns_of
 from mergelake.expr.nodes import Call, SyntaxNode, referenced_columns
 from mergelake.format.skip_types import check_index_types, parse_index_type
@@ -65,6 +65,8 @@ def _check(index: SkipIndex, schema: TableSchema, stored: frozenset[str]) -> Non
                 f"An index of the ALIAS column {names[0]} is not supported",
                 f"Write its expression, {schema.column(names[0]).default}",
             )
+        if names and schema.column(names[0]).default_kind == "EPHEMERAL":
+            raise missing_column(schema.column(names[0]), text)
         if names:
             raise error("ILLEGAL_COLUMN", f"A secondary index uses the column {names[0]}, which is not stored")
         if not columns_of(node) and node.type == t.Nullable(t.Nothing()) and referenced_columns(tree):
@@ -72,6 +74,14 @@ def _check(index: SkipIndex, schema: TableSchema, stored: frozenset[str]) -> Non
         if not columns_of(node):
             raise error("INCORRECT_QUERY", f"Secondary index '{index.name}' cannot contain constants: {text}")
     check_index_types(kind, bound.types)
+
+
+def missing_column(column: Column, within: str) -> MergelakeError:
+    """The error for a key or an index over an ALIAS or EPHEMERAL column."""
+    hint = f"{column.name} is an ALIAS column: write its expression, {column.default}"
+    if column.default_kind == "EPHEMERAL":
+        hint = f"{column.name} is an EPHEMERAL column, which is not stored"
+    return error("UNKNOWN_IDENTIFIER", f"Missing columns: '{column.name}' while processing: '{within}'", hint)
 
 
 def check_deterministic(tree: SyntaxNode) -> None:

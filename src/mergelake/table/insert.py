@@ -39,6 +39,7 @@ from mergelake.parts.part_spec import PartTarget
 from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
 from mergelake.table.blocks import BlockCompleter, block_limits, cut_blocks
+from mergelake.table.constraints import ConstraintChecks
 from mergelake.table.deduplication import NO_IDENTITY, InsertIdentity, remembered
 from mergelake.table.handle import TableHandle
 from mergelake.table.pieces import Piece, in_order, write_piece, write_pieces
@@ -95,8 +96,8 @@ def write_blocks(
     aggregate states.
 
     Raises SUPPORT_IS_DISABLED if the engine has to merge states and cannot, TOO_MANY_PARTS for a block with too many
-    partitions, QUERY_WAS_CANCELLED in a cancelled statement, and the errors of completing a block, after deleting the
-    written objects.
+    partitions, VIOLATED_CONSTRAINT, QUERY_WAS_CANCELLED in a cancelled statement, and the errors of completing a block,
+    after deleting the written objects.
     """
     settings = target.settings
     share_max, object_max = map(settings.integer, ("max_bytes_to_share_object", "max_shared_object_bytes"))
@@ -136,14 +137,18 @@ class _BlockWriter:
         if self._collapses:
             self._mode = working_mode(target.schema, states)
         self._completer: BlockCompleter | None = None
+        self._checks: ConstraintChecks | None = None
 
     def write(self, block: pa.Table) -> list[PartManifest]:
         """One part for each partition of the block."""
         if self._completer is None:
-            self._completer = BlockCompleter(
-                self._schema, block.column_names, self._target.clock.now_ms(), seed_of(self._target.ids)
-            )
-        pieces = list(self._pieces(self._completer.complete(block)))
+            now_ms, seed = self._target.clock.now_ms(), seed_of(self._target.ids)
+            self._completer = BlockCompleter(self._schema, block.column_names, now_ms, seed)
+            self._checks = ConstraintChecks.of(self._schema, now_ms, seed)
+        assert self._checks is not None
+        completed = self._completer.complete(block)
+        self._checks.check(completed)
+        pieces = list(self._pieces(completed))
         threads = self._threads if block.num_rows >= _ROWS_WORTH_THREADS else 1
         if threads > 1 and len(pieces) > 1:
             return self._write_together(pieces)

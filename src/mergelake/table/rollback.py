@@ -44,7 +44,10 @@ def back_to(target: State, state: State, ids: IdSource) -> list[TableOp]:
     hashes = _lost(state.hashes, target.hashes, target.version)
     ops: list[TableOp] = [DropRange(kind="truncate", remember=target.version, tokens=tokens, hashes=hashes)]
     if target.schema_version != state.schema_version:
-        ops.append(AlterMetadata(replace(target.schema, version=state.schema_version + 1)))
+        # Ids of columns that were added since are not used again: parts with them may come back.
+        next_column_id = max(target.schema.next_column_id, state.schemas[state.schema_version].next_column_id)
+        schema = replace(target.schema, version=state.schema_version + 1, next_column_id=next_column_id)
+        ops.append(AlterMetadata(schema))
     # At least level 1, as a part of level 0 has the rows of the insert of its entry, and this entry has none.
     return [*ops, *restored(target, ids, base_version=state.version, level_min=1)]
 

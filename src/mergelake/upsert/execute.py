@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_type
+from mergelake.core.cancel import check
 from mergelake.core.errors import ConflictError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
@@ -36,8 +37,9 @@ from mergelake.upsert.request import Merge
 from mergelake.views.bound import check_command
 from mergelake.views.commands import Delete, commands_text
 
-ATTEMPTS_MAX = 20
-"""Times that a merge is computed anew because rows of the table have changed meanwhile."""
+ATTEMPTS_MIN, PATIENCE_S = 20, 120.0
+"""A merge is given up once so many attempts have met changed rows, and so much time has passed: beside busy writers
+twenty attempts can take a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +148,16 @@ class _Attempts:
 
     def run(self) -> Commit:
         condition = condition_of(Keys.of(self.source, self.merge.on))
-        for _ in range(ATTEMPTS_MAX):
+        clock, attempts = self.handle.clock, 0
+        until = clock.monotonic_s() + PATIENCE_S
+        while attempts < ATTEMPTS_MIN or clock.monotonic_s() < until:
+            attempts += 1
             state = self.handle.refresh()
             if self.token and remembered(state, self.token) is not None:
                 self._discard()
                 return duplicate_of(state, self.token)
             try:
+                check()
                 deletion = self._prepare(state, condition)
             except BaseException:
                 self._discard()
@@ -164,7 +170,7 @@ class _Attempts:
                 self._written = None
         self._discard()
         raise ConflictError(
-            f"The rows of the table changed during each of {ATTEMPTS_MAX} attempts to merge",
+            f"The rows of the table changed during each of {attempts} attempts to merge",
             hint="Merge when fewer others write; when_matched='replace' reads nothing, and never conflicts",
         )
 

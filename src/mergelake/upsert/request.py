@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema, unknown_column
+from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundColumn, BoundNode, columns_of
 from mergelake.expr.nodes import Call, Literal, referenced_columns
@@ -127,7 +128,10 @@ class Merge:
             None if text is None else _condition(text, types, now_ms)
             for text in (request.matched_if, request.delete_if)
         ]
-        return Merge(request, schema, source, tuple(given), sets, *conditions)
+        merge = Merge(request, schema, source, tuple(given), sets, *conditions)
+        if not merge.is_blind:
+            _check_kept(schema)
+        return merge
 
     @property
     def on(self) -> tuple[Column, ...]:
@@ -159,6 +163,20 @@ class Merge:
 def insertable(schema: TableSchema) -> tuple[Column, ...]:
     """The stored columns that an insert may give."""
     return tuple(column for column in schema.stored if column.default_kind != "MATERIALIZED")
+
+
+def _check_kept(schema: TableSchema) -> None:
+    """NOT_IMPLEMENTED if a MATERIALIZED column reads an EPHEMERAL one: rows that are added again would lose it."""
+    for column in schema.stored:
+        if column.default_kind == "MATERIALIZED":
+            reads = columns_of(bind(expand_aliases(parse(column.default), schema), schema.types, 0, lambda: 0))
+            if not schema.readable.keys() >= set(reads):
+                message = (
+                    f"A merge that reads the table cannot keep {column.name}, which follows from EPHEMERAL columns"
+                )
+                raise error(
+                    "NOT_IMPLEMENTED", message, "when_matched='replace' reads nothing; or use UPDATE and INSERT"
+                )
 
 
 def check_on(on: Sequence[str], schema: TableSchema, given: Sequence[str]) -> None:

@@ -298,18 +298,21 @@ def command_trees(command: Command, schema: TableSchema) -> tuple[SyntaxNode, li
     """The condition of a command, and by column the new values, over stored columns and cast to the column's type.
 
     After the assignments of an UPDATE come the MATERIALIZED columns that depend on them, then those that depend on
-    these, and so on; a DELETE has none. Raises the errors of parsing.
+    these, and so on, but for those that read an EPHEMERAL column, which keep their values; a DELETE has none. Raises
+    the errors of parsing.
     """
     where = _tree(command.where, schema)
     if isinstance(command, Delete):
         return where, []
     sets = {name: _cast(value, schema.column(name), schema) for name, value in command.assignments}
     groups = [sets]
+    readable = frozenset(schema.readable)
     while dependents := {
         column.name: _cast(column.default, column, schema)
         for column in schema.stored
         if column.default_kind == "MATERIALIZED"
-        and not groups[-1].keys().isdisjoint(columns_of(bind(_tree(column.default, schema), schema.types)))
+        and not groups[-1].keys().isdisjoint(reads := columns_of(bind(_tree(column.default, schema), schema.types)))
+        and readable.issuperset(reads)
     }:
         groups.append(dependents)
     return where, groups
@@ -322,11 +325,11 @@ def bind_condition(text: str, schema: TableSchema) -> BoundNode:
 
 def bind_value(text: str, column: Column, schema: TableSchema) -> BoundNode:
     """An expression as a new value of a column: cast to its type, as CAST does."""
-    return bind(_cast(text, column, schema), schema.types)
+    return bind(_cast(text, column, schema), schema.readable)
 
 
 def _condition(tree: SyntaxNode, text: str, schema: TableSchema) -> BoundNode:
-    bound = bind(tree, schema.types)
+    bound = bind(tree, schema.readable)
     inner = t.inner_type(bound.type)
     if not isinstance(inner, t.Bool | t.Nothing) and inner != t.UINT8:
         message = f"The WHERE of a mutation has type {bound.type}, and must have UInt8: {text}"

@@ -182,7 +182,7 @@ def test_bad_definitions_are_refused_by_clickhouse_name(sql: str, name: str) -> 
 @pytest.mark.parametrize(
     "sql",
     [
-        "ALTER TABLE t ADD COLUMN x Int8",
+        "ALTER TABLE t MODIFY QUERY SELECT 1",
         "SYSTEM FLUSH LOGS",
         "CREATE MATERIALIZED VIEW v AS SELECT 1",
         "CREATE TABLE t ON CLUSTER c (a Int8) ENGINE = MergeTree ORDER BY a",

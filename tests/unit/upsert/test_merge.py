@@ -348,7 +348,8 @@ def test_a_merge_gives_up_if_rows_change_all_the_time(monkeypatch):
     table = new_table(store=store)
     table.append({"k": [1], "n": [1]})
     other = Warehouse(store).table("t")
-    monkeypatch.setattr(execute, "ATTEMPTS_MAX", 3)
+    monkeypatch.setattr(execute, "ATTEMPTS_MIN", 3)
+    monkeypatch.setattr(execute, "PATIENCE_S", 0)
     commit = execute._Attempts._commit
 
     def late(self, deletion):

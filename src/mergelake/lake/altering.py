@@ -1,0 +1,134 @@
+"""`Table`'s methods that change the definition of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mergelake.core.errors import error
+from mergelake.core.types import DataType, nested_columns, parse_type
+
+if TYPE_CHECKING:
+    from mergelake.table.alter.columns import ColumnDefinition, Place
+    from mergelake.table.alter.command import SchemaCommand
+    from mergelake.table.handle import TableHandle
+
+
+class AlterMethods:
+    """Changes of a table's definition: one small commit each, whatever the size of the table.
+
+    They return the version that has the change. No data is rewritten: parts are read through.
+    """
+
+    handle: TableHandle
+
+    def alter(self, commands: Sequence[SchemaCommand]) -> int:
+        """Make several changes in one commit, in order; commands are the classes of `mergelake.table.alter`."""
+        from mergelake.table.alter.commit import alter
+
+        return alter(self.handle, commands)
+
+    def add_column(
+        self,
+        name: str,
+        type: str | DataType,
+        *,
+        default: str = "",
+        materialized: str = "",
+        alias: str = "",
+        codec: str = "",
+        comment: str = "",
+        first: bool = False,
+        after: str = "",
+        if_not_exists: bool = False,
+    ) -> int:
+        """Add a column. Rows that are there have its default.
+
+        Parameters
+        ----------
+        name, type
+            Its name and ClickHouse type; `Nested(a UInt8, …)` makes a column of arrays for each of its elements.
+        default, materialized, alias
+            A ClickHouse expression over the row, at most one of them: see `docs/schema.md`.
+        codec
+            The contents of CODEC(…), such as `"Delta, ZSTD"`.
+        comment
+            Text of your own.
+        first, after
+            Its place: before all others, or after the one named. By default it is the last.
+        if_not_exists
+            Do nothing if there is a column of that name.
+
+        Raises
+        ------
+        InvalidInputError
+            DUPLICATE_COLUMN, NO_SUCH_COLUMN_IN_TABLE for `after`, and what CREATE TABLE raises for such a column.
+
+        Examples
+        --------
+        >>> import mergelake as ml
+        >>> table = ml.connect("memory://add").create_table("t", {"k": [1, 2]}, order_by="k")
+        >>> _ = table.add_column("twice", "UInt64", default="k * 2")
+        >>> list(table.scan(ordered=True))
+        [(1, 2), (2, 4)]
+        """
+        from mergelake.table.alter.columns import AddColumn
+
+        kinds = {"DEFAULT": default, "MATERIALIZED": materialized, "ALIAS": alias}
+        definition = _definition(name, type, kinds, codec, comment)
+        return self.alter([AddColumn(definition, _place(first=first, after=after), if_not_exists)])
+
+    def drop_column(self, name: str, *, if_exists: bool = False) -> int:
+        """Drop a column, or a Nested with all of its columns. Older versions have it.
+
+        NOT_FOUND_COLUMN_IN_BLOCK if there is none; ALTER_OF_COLUMN_IS_FORBIDDEN for a column of a key, ILLEGAL_COLUMN
+        and the like for one that a default or an index needs.
+        """
+        from mergelake.table.alter.columns import DropColumn
+
+        return self.alter([DropColumn(name, if_exists)])
+
+    def rename_column(self, name: str, new_name: str, *, if_exists: bool = False) -> int:
+        """Rename a column, in the expressions of the table too.
+
+        NOT_FOUND_COLUMN_IN_BLOCK if there is none, DUPLICATE_COLUMN if the new name is taken,
+        ALTER_OF_COLUMN_IS_FORBIDDEN for a column of a key.
+        """
+        from mergelake.table.alter.columns import RenameColumn
+
+        return self.alter([RenameColumn(name, new_name, if_exists)])
+
+    def modify_settings(self, changes: Mapping[str, str | int | float | bool], reset: Collection[str] = ()) -> int:
+        """Change settings of the table, and reset those in `reset` to their defaults; the new version.
+
+        UNKNOWN_SETTING for a name, and ClickHouse's errors for a value, that is not valid; READONLY_SETTING for
+        `index_granularity` and its like. Existing parts stay as they are.
+        """
+        from mergelake.table.alter.settings import ModifySettings, ResetSettings
+
+        return self.alter([ModifySettings(changes), ResetSettings(tuple(reset))])
+
+
+def _definition(
+    name: str, type: str | DataType, kinds: Mapping[str, str], codec: str, comment: str
+) -> ColumnDefinition:
+    from mergelake.table.alter.columns import ColumnDefinition
+
+    given = [(kind, text) for kind, text in kinds.items() if text]
+    if len(given) > 1:
+        words = " and ".join(kind.lower() for kind, _ in given)
+        raise error("BAD_ARGUMENTS", f"Column {name} has {words}", "Give one of them")
+    kind, text = given[0] if given else ("", "")
+    nested = nested_columns(type) if isinstance(type, str) else None
+    if nested is not None:
+        return ColumnDefinition(name, nested=tuple(nested.items()), codec=codec, comment=comment)
+    parsed = parse_type(type) if isinstance(type, str) else type
+    return ColumnDefinition(name, parsed, (), kind, text, codec, comment)
+
+
+def _place(*, first: bool, after: str) -> Place | None:
+    from mergelake.table.alter.columns import Place
+
+    if first and after:
+        raise error("BAD_ARGUMENTS", f"The column is to be first and after {after}", "Give one of them")
+    return Place(after) if first or after else None

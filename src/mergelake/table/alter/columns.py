@@ -1,0 +1,172 @@
+"""ADD, DROP and RENAME COLUMN. Pure.
+
+Source: ClickHouse, `AlterCommands::validate` and `apply`, `MergeTreeData::checkAlterIsPossible`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mergelake.core.errors import MergelakeError, error, there_are
+from mergelake.core.schema import Column, TableSchema
+from mergelake.core.types import DataType, is_nullable, parse_type
+from mergelake.table.alter.needs import check_not_needed, check_not_of_key
+from mergelake.table.alter.renaming import with_new_name
+
+_RESERVED = ("_row_exists", "_block_number", "_block_offset")
+"""Columns that parts may have beside those of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDefinition:
+    """A column as a statement defines it."""
+
+    name: str
+    type: DataType | None = None
+    """None: not given."""
+    nested: tuple[tuple[str, DataType], ...] = ()
+    """Of a `Nested` the names of its columns and their types, which are arrays; then `type` is None."""
+    default_kind: str = ""
+    default: str = ""
+    codec: str = ""
+    comment: str = ""
+    ttl: str = ""
+    nullable: bool = False
+    """Whether the type is made Nullable: `UInt8 NULL`."""
+
+    def columns(self, first_id: int) -> tuple[Column, ...]:
+        """The column, or those of a `Nested`, with ids from `first_id` on. The type has to be known."""
+        if self.nested:
+            return tuple(
+                Column(at, f"{self.name}.{name}", kind, codec=self.codec, comment=self.comment)
+                for at, (name, kind) in enumerate(self.nested, first_id)
+            )
+        assert self.type is not None
+        kind = parse_type(f"Nullable({self.type})") if self.nullable and not is_nullable(self.type) else self.type
+        return (Column(first_id, self.name, kind, self.default_kind, self.default, self.codec, self.comment, self.ttl),)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a column stands among the others: FIRST, or AFTER another."""
+
+    after: str = ""
+    """Empty: FIRST."""
+
+    def insert(self, schema: TableSchema, new: tuple[Column, ...]) -> tuple[Column, ...]:
+        """The columns of the schema with new ones in this place. NO_SUCH_COLUMN_IN_TABLE if the other is unknown.
+
+        After a `Nested` means after the last of its columns.
+        """
+        if not self.after:
+            return (*new, *schema.columns)
+        names = of_nested(schema, self.after) or (self.after,)
+        if not schema.has(names[-1]):
+            message = f"Wrong column name. Cannot find column {self.after} to insert after"
+            raise error("NO_SUCH_COLUMN_IN_TABLE", message, _known(schema))
+        at = schema.names.index(names[-1]) + 1
+        return (*schema.columns[:at], *new, *schema.columns[at:])
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """ADD COLUMN: parts that lack it read its default."""
+
+    definition: ColumnDefinition
+    place: Place | None = None
+    """None: last."""
+    if_not_exists: bool = False
+
+    def applied(self, schema: TableSchema) -> TableSchema:
+        """Raises DUPLICATE_COLUMN, NO_SUCH_COLUMN_IN_TABLE, ILLEGAL_COLUMN, BAD_ARGUMENTS."""
+        name = self.definition.name
+        if schema.has(name) or of_nested(schema, name):
+            if self.if_not_exists:
+                return schema
+            raise error("DUPLICATE_COLUMN", f"Cannot add column {name}: column with this name already exists")
+        if self.definition.type is None and not self.definition.nested:
+            raise error("BAD_ARGUMENTS", f"Data type have to be specified for column {name} to add", "Write its type")
+        if name in _RESERVED:
+            raise error("ILLEGAL_COLUMN", f"Cannot add column {name}: this name is reserved for a virtual column")
+        new = self.definition.columns(schema.next_column_id)
+        columns = (*schema.columns, *new) if self.place is None else self.place.insert(schema, new)
+        return replace(schema, columns=columns, next_column_id=schema.next_column_id + len(new))
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """DROP COLUMN: its values are no longer read. Older versions have them."""
+
+    name: str
+    """A column, or a `Nested` with all of its columns."""
+    if_exists: bool = False
+
+    def applied(self, schema: TableSchema) -> TableSchema:
+        """Raises NOT_FOUND_COLUMN_IN_BLOCK, and the errors for a column that the table needs."""
+        names = (self.name,) if schema.has(self.name) else of_nested(schema, self.name)
+        if not names:
+            if self.if_exists:
+                return schema
+            raise not_found(self.name, schema, "drop")
+        for name in names:
+            check_not_of_key(name, schema, "DROP")
+            check_not_needed(name, schema, frozenset(names))
+        kept = tuple(column for column in schema.columns if column.name not in names)
+        return replace(schema, columns=kept)
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """RENAME COLUMN: parts keep the old name, and are read by the column's id."""
+
+    name: str
+    new_name: str
+    if_exists: bool = False
+
+    def applied(self, schema: TableSchema) -> TableSchema:
+        """Raises NOT_FOUND_COLUMN_IN_BLOCK, DUPLICATE_COLUMN, BAD_ARGUMENTS, ALTER_OF_COLUMN_IS_FORBIDDEN."""
+        if not schema.has(self.name):
+            if of_nested(schema, self.name):
+                raise error("NOT_IMPLEMENTED", "Cannot rename whole Nested struct", "Rename each of its columns")
+            if self.if_exists:
+                return schema
+            raise not_found(self.name, schema, "rename")
+        if schema.has(self.new_name) or of_nested(schema, self.new_name):
+            message = f"Cannot rename to {self.new_name}: column with this name already exists"
+            raise error("DUPLICATE_COLUMN", message)
+        if self.new_name in _RESERVED:
+            raise error("ILLEGAL_COLUMN", f"Cannot rename to {self.new_name}: this name is reserved")
+        groups = [name.partition(".")[0] if "." in name else "" for name in (self.name, self.new_name)]
+        if groups[0] != groups[1]:
+            message = "Cannot rename column from one nested name to another"
+            if not all(groups):
+                message = "Cannot rename column from nested struct to normal column and vice versa"
+            raise error("BAD_ARGUMENTS", message)
+        check_not_of_key(self.name, schema, "RENAME")
+        return with_new_name(schema, self.name, self.new_name)
+
+
+def check_renames(commands: Sequence[object]) -> None:
+    """NOT_IMPLEMENTED if one of several renames takes the name that another gives away or makes."""
+    renames = [command for command in commands if isinstance(command, RenameColumn)]
+    for at, one in enumerate(renames):
+        for other in renames[at + 1 :]:
+            if other.name == one.new_name:
+                message = "Transitive renames in a single ALTER query are not allowed (don't make sense)"
+                raise error("NOT_IMPLEMENTED", message, "Write a statement for each")
+
+
+def of_nested(schema: TableSchema, name: str) -> tuple[str, ...]:
+    """The columns `name.…` of a `Nested`, in order; none if there is no such."""
+    return tuple(column.name for column in schema.columns if column.name.startswith(f"{name}."))
+
+
+def not_found(name: str, schema: TableSchema, what_for: str) -> MergelakeError:
+    """ClickHouse's error for a column that a command names and the table has not."""
+    message = f"Wrong column name. Cannot find column {name} to {what_for}"
+    return error("NOT_FOUND_COLUMN_IN_BLOCK", message, _known(schema))
+
+
+def _known(schema: TableSchema) -> str:
+    return there_are("columns", list(schema.names))

@@ -1,0 +1,101 @@
+"""What of a table's definition needs a column, so that it cannot be dropped, renamed or get another type. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.schema import Column, TableSchema
+from mergelake.expr.nodes import referenced_columns
+from mergelake.expr.parser import parse
+from mergelake.log.state import PendingMutation, State
+from mergelake.log.volatile import unfinished
+from mergelake.order.keys import bind_key, table_keys
+from mergelake.order.modes import mode_of
+from mergelake.parts.indexing import index_expressions
+from mergelake.table.alter.renaming import refers_to
+from mergelake.views.bound import command_trees
+from mergelake.views.commands import parse_commands
+
+
+def partition_columns(schema: TableSchema) -> frozenset[str]:
+    """The columns of the partition key."""
+    return frozenset(name for key in table_keys(schema).partition for name in key.columns)
+
+
+def key_columns(schema: TableSchema) -> frozenset[str]:
+    """The columns of all keys, and those that the engine names: version, sign and the like."""
+    names = {name for key in table_keys(schema).sorting for name in key.columns} | partition_columns(schema)
+    if schema.sample_by:
+        names.update(bind_key(schema.sample_by, schema).columns)
+    mode = mode_of(schema)
+    if mode is not None and mode.decides is not None:
+        names.add(mode.decides)
+    named = {name for text in schema.engine_args for name in referenced_columns(parse(text))}
+    return frozenset(names | {name for name in named if schema.has(name)})
+
+
+def check_not_of_key(name: str, schema: TableSchema, what: str) -> None:
+    """ALTER_OF_COLUMN_IS_FORBIDDEN for a column of a key; `what` is `DROP`, `RENAME` or `CLEAR`."""
+    if name in key_columns(schema):
+        message = f"Trying to ALTER {what} key {name} column which is a part of key expression"
+        raise error("ALTER_OF_COLUMN_IS_FORBIDDEN", message, "Create another table, and insert into it")
+
+
+def check_not_needed(name: str, schema: TableSchema, going: frozenset[str]) -> None:
+    """Raise ClickHouse's error if a default or an index needs the column; those of the columns `going` do not count."""
+    for column in schema.columns:
+        if column.name not in going and column.default and mentions(column.default, name, schema):
+            message = f"Cannot drop column {name}, because column {column.name} depends on it"
+            raise error("ILLEGAL_COLUMN", message, f"ALTER TABLE … DROP or MODIFY COLUMN {column.name} first")
+    for index in schema.indices:
+        texts = map(str, index_expressions(index))
+        if any(mentions(text, name, schema) for text in texts):
+            message = f"Cannot apply ALTER because it breaks skip index {index.name}: Missing columns: '{name}'"
+            raise error("UNKNOWN_IDENTIFIER", message, f"The index {index.name} needs it")
+
+
+def mentions(text: str, name: str, schema: TableSchema) -> bool:
+    """Whether an expression refers to a column, or to a subcolumn of it."""
+    return any(refers_to(mentioned, name, schema.types) for mentioned in referenced_columns(parse(text)))
+
+
+def check_pending(state: State, after: TableSchema) -> None:
+    """BAD_ARGUMENTS, with the mutation's name, for a change that gives an unfinished mutation another meaning.
+
+    Parts that lack a mutation get it under the newest schema. So the columns of its commands have to stay as they are,
+    and a new column has no default that reads a column that it updates.
+    """
+    before = state.schema
+    new = [column for column in after.columns if column.id >= before.next_column_id and column.default]
+    for mutation in unfinished(state):
+        read, updated = _columns_of(mutation, before)
+        for name in read:
+            if not after.has(name) or not _is_same(before.column(name), after.column(name)):
+                raise _affected(name, mutation)
+        for column in new:
+            for name in updated:
+                if mentions(column.default, name, after):
+                    raise _affected(name, mutation)
+
+
+def _is_same(one: Column, other: Column) -> bool:
+    return replace(one, comment="", codec="", ttl="") == replace(other, comment="", codec="", ttl="")
+
+
+def _columns_of(mutation: PendingMutation, schema: TableSchema) -> tuple[dict[str, None], dict[str, None]]:
+    """The columns that a mutation reads or updates, and those that it updates."""
+    read: dict[str, None] = {}
+    updated: dict[str, None] = {}
+    for command in parse_commands(mutation.commands):
+        where, groups = command_trees(command, schema)
+        updated |= dict.fromkeys(name for sets in groups for name in sets)
+        for tree in (where, *(value for sets in groups for value in sets.values())):
+            names = referenced_columns(tree)
+            read |= dict.fromkeys(name for name in schema.names if any(refers_to(m, name, schema.types) for m in names))
+    return {**read, **updated}, updated
+
+
+def _affected(name: str, mutation: PendingMutation) -> MergelakeError:
+    message = f"Cannot alter column {name}, because mutation '{mutation.name}' uses it and is not finished yet"
+    return error("BAD_ARGUMENTS", message, "Table.apply_mutations finishes it, KILL MUTATION gives it up")

@@ -1,0 +1,311 @@
+"""Plays a sequence on both sides, comparing columns and rows after every statement.
+
+python -m tests.helpers.alterations.play SEED FIRST END [FEATURE …]    # goes on after a sequence that differs
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from mergelake.core.errors import MergelakeError
+from mergelake.lake.warehouse import Warehouse
+from mergelake.sql.database import Database
+from mergelake.store import open_store
+from tests.helpers.alterations.draw import Drawing, Shown
+from tests.helpers.mutations.events import rewrite
+from tests.helpers.mutations.sides import Ours, Rows, code_of
+
+NOT_IMPLEMENTED = (46, 48, 386)
+BY_VALUE = (6, 27, 38, 41, 53, 69, 70, 72, 131, 321, 349, 407, 469, 691, 36)
+"""Codes with which rows are refused that the statement met. ClickHouse takes some such statements, and fails later."""
+FEATURES = ("constraints", "indexes", "ttl", "projections", "partitions", "moves")
+SHRINK_S = 60.0
+SETTINGS = {
+    "mutations_sync": 2, "alter_sync": 2, "lightweight_deletes_sync": 2, "session_timezone": "'UTC'",
+    "allow_suspicious_low_cardinality_types": 1, "allow_suspicious_indices": 1, "materialize_ttl_after_modify": 0,
+    "lightweight_mutation_projection_mode": "'rebuild'",
+}  # fmt: skip
+
+
+class Differs(AssertionError):
+    """The sides differ; the message has the script."""
+
+
+class Abandoned(Exception):
+    """ClickHouse has accepted a statement that fails on its rows."""
+
+
+@contextmanager
+def prepared(session: Any) -> Iterator[None]:
+    """A database of ClickHouse's for the sequences, and settings by which statements wait."""
+    session.query("CREATE DATABASE IF NOT EXISTS random_alterations")
+    session.query("USE random_alterations")
+    for name, value in SETTINGS.items():
+        session.query(f"SET {name} = {value}")
+    try:
+        yield
+    finally:
+        for name in SETTINGS:
+            session.query(f"SET {name} = DEFAULT")
+        session.query("USE default")
+        session.query("DROP DATABASE random_alterations")
+
+
+@dataclass
+class Play:
+    """Two tables here, two in ClickHouse."""
+
+    session: Any
+    seed: str
+    url: str = ""
+    tally: Counter[str] = field(default_factory=Counter)
+    script: list[str] = field(default_factory=list)
+    attached: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        self.events = random.Random(f"{self.seed} events")
+        self.folder = None if self.url else tempfile.TemporaryDirectory()
+        self.store = open_store(self.url or self.folder.name)  # type: ignore[union-attr]
+        self.db = Database(Warehouse(self.store))
+        self.remembered: list[tuple[str, int, str, list[tuple[str, ...]]]] = []
+        for name in ("t", "u", "v"):
+            self.session.query(f"DROP TABLE IF EXISTS {name} SYNC")
+
+    def draw(self, statements: int, features: Sequence[str] = FEATURES) -> None:
+        """Draw and run so many statements."""
+        rng = random.Random(self.seed)
+        drawing = Drawing(rng, frozenset(features))
+        for text in drawing.creations():
+            self.run(text)
+        while statements > 0:
+            tables = {name: self.columns(name) for name in ("t", "u")}
+            for text in drawing.statements(tables, {name: self.partitions(name) for name in tables}):
+                if not self.run(text):
+                    drawing.detached.discard(text.split()[2])  # in case it was refused
+                statements -= 1
+        self.end()
+
+    def replay(self, script: Sequence[str]) -> None:
+        """Run these statements."""
+        for text in script:
+            self.run(text)
+        self.end()
+
+    # -- one statement
+
+    def run(self, text: str) -> bool:
+        """Run a statement on both sides, and compare; returns whether it ran."""
+        self._happen()
+        self.script.append(text)
+        self.tally["statements"] += 1
+        try:
+            self.db.sql(text)
+            found = 0
+        except MergelakeError as problem:
+            found, told = problem.code, str(problem)
+        if found in NOT_IMPLEMENTED:
+            self.tally["not implemented"] += 1
+            self.tally[f"not implemented: {told[:90]}"] += 1
+            return False
+        if found in BY_VALUE and re.search("MODIFY COLUMN|ADD CONSTRAINT", text):
+            self.tally["refused for their values"] += 1
+            return False
+        expected = 0
+        try:
+            self.session.query(text)
+        except RuntimeError as problem:
+            expected = code_of(problem)
+            if expected == 341:
+                raise Abandoned(str(problem)) from None
+            theirs = str(problem)
+        if found != expected:
+            what = told if found else theirs
+            raise self._differs("codes differ", f"ClickHouse {expected}", f"here {found}", what[:500])
+        self.tally["refused"] += found != 0
+        self.compare()
+        return found == 0
+
+    def _happen(self) -> None:
+        """What changes no answer here."""
+        rng = self.events
+        tables = [name for name in ("t", "u") if self.db.warehouse.has_table(f"default.{name}")]
+        if not tables or rng.random() < 0.5:
+            return
+        table = self.db.table(rng.choice(tables))
+        shape = rng.random()
+        if shape < 0.4:
+            rewrite(_Worker(table), rng)  # type: ignore[arg-type]
+        elif shape < 0.7:
+            table.optimize()
+        elif shape < 0.8:
+            table.gc()
+        else:
+            self.db = Database(Warehouse(self.store, threads=rng.choice((1, 2))))
+
+    # -- what is compared
+
+    def compare(self) -> None:
+        """Columns and rows of both tables; perhaps those of an older version."""
+        for name in ("t", "u"):
+            if not self.db.warehouse.has_table(f"default.{name}"):
+                continue
+            described = f"DESCRIBE TABLE {name}"
+            ours, theirs = self._ours(described), self._theirs(described)
+            if ours != theirs:
+                raise self._differs("columns differ", f"ClickHouse {theirs}", f"here {ours}")
+            query = self.query(name)
+            expected = sorted(self._theirs(query))
+            self._equal(query, expected, self._ours(query))
+            if self.events.random() < 0.2:
+                self.remembered.append((name, self.db.table(name).refresh(), query, expected))
+            where = self.events.choice(("k > 0", "k = 1", "s = 'a'", "p < 0", "s >= 'b' AND k < 3"))
+            self._equal(f"{query} WHERE {where}", sorted(self._theirs(f"{query} WHERE {where}")))
+            if self.events.random() < 0.06:
+                self._published(name, query, expected)
+        if self.remembered and self.events.random() < 0.4:
+            name, version, query, rows = self.events.choice(self.remembered)
+            self._equal(query.replace(f"FROM {name}", f"FROM {name} AS OF VERSION {version}"), rows)
+
+    def query(self, name: str) -> str:
+        """All rows of a table."""
+        columns = [f"`{c.name}`" for c in self.columns(name) if c.is_readable]
+        return f"SELECT {', '.join(columns)} FROM {name}"
+
+    def columns(self, name: str) -> list[Shown]:
+        """The columns that a table has here."""
+        return [Shown(*row[:4]) for row in self._ours(f"DESCRIBE TABLE {name}")]
+
+    def partitions(self, name: str) -> list[str]:
+        """Ids of the partitions with rows here."""
+        state = self.db.table(name).handle.refresh()
+        return sorted(state.partitions)
+
+    def end(self) -> None:
+        """The rows as they are: written down, merged, cloned, and read anew."""
+        for name in ("t", "u"):
+            table = self.db.table(name)
+            table.apply_mutations()
+            self.db = Database(Warehouse(self.store))
+            query = self.query(name)
+            expected = sorted(self._theirs(query))
+            self._equal(query, expected)
+            self.db.sql(f"OPTIMIZE TABLE {name} FINAL")
+            self._equal(query, expected)
+            self.db.sql(f"CREATE TABLE c_{name} CLONE AS {name}")
+            self._equal(query.replace(f"FROM {name}", f"FROM c_{name}"), expected)
+            self._published(name, query, expected)
+
+    def _published(self, name: str, query: str, expected: Rows) -> None:
+        """The rows that a stock ClickHouse shows of the published table."""
+        table = self.db.table(name)
+        table.publish(grace_seconds=self.events.choice((0.0, 300.0)))
+        Play.attached += 1
+        text = table.attach_statement("random_alterations.published")
+        # A path that no disk of the process has, so that ClickHouse lists the directory anew.
+        self._theirs(text.replace("path = '/", f"path = '/{'./' * Play.attached}"))
+        found = self._theirs(query.replace(f"FROM {name}", "FROM published"))
+        self._theirs("DROP TABLE published SYNC")
+        self._equal(f"-- published\n{query}", expected, found)
+
+    def _equal(self, query: str, expected: Rows, found: Rows | None = None) -> None:
+        found = self._ours(query) if found is None else found
+        if sorted(found) == expected:
+            return
+        lacking, extra = Counter(expected) - Counter(found), Counter(found) - Counter(expected)
+        lines = [f"ClickHouse has {len(expected)} rows, here are {len(found)}"]
+        lines += [f"only there: {row} x {n}" for row, n in list(lacking.items())[:4]]
+        lines += [f"only here: {row} x {n}" for row, n in list(extra.items())[:4]]
+        raise self._differs("rows differ", query, *lines)
+
+    def _ours(self, query: str) -> Rows:
+        try:
+            return _rows(self.db.sql(query).encoded("TSV"))
+        except MergelakeError as problem:
+            raise self._differs("a read fails", query, str(problem)[:600]) from problem
+
+    def _theirs(self, query: str) -> Rows:
+        try:
+            return _rows(self.session.query(query, "TSV").bytes())
+        except RuntimeError as problem:
+            raise Abandoned(str(problem)) from None
+
+    def _differs(self, what: str, *details: str) -> Differs:
+        return Differs("\n".join([f"{what}:", *details, "script:", *(f"{line};" for line in self.script)]))
+
+
+class _Worker(Ours):
+    """A table as `rewrite` takes it."""
+
+    def __init__(self, table: Any) -> None:
+        self.table, self.handle = table, table.handle
+
+
+def _rows(data: bytes) -> Rows:
+    lines = data.decode("latin-1").removesuffix("\n").split("\n") if data else []
+    return [tuple(line.split("\t")) for line in lines]
+
+
+def verify(session: Any, seed: str, statements: int, features: Sequence[str] = FEATURES, tally: Any = None) -> None:
+    """Play a sequence; raises `Differs` with a script that is as short as a minute allows."""
+    play = Play(session, seed, tally=Counter() if tally is None else tally)
+    play.tally["sequences"] += 1
+    try:
+        play.draw(statements, features)
+    except Abandoned as problem:
+        play.tally["abandoned"] += 1
+        play.tally[f"abandoned: {str(problem)[:120]}"] += 1
+    except Exception as problem:
+        raise Differs(f"sequence {seed!r}\n{_shrunk(session, seed, play.script, problem)}") from problem
+
+
+def _shrunk(session: Any, seed: str, script: list[str], problem: Exception) -> str:
+    """What is told of the problem by a shorter script."""
+    told, until, size = str(problem), time.monotonic() + SHRINK_S, max(1, len(script) // 2)
+    if not isinstance(problem, Differs):
+        told = "\n".join([told, *(f"{line};" for line in script)])
+    kind = told.split("\n", 1)[0]
+    while size:
+        at = 0
+        while at < len(script) and time.monotonic() < until:
+            fewer = script[:at] + script[at + size :]
+            try:
+                Play(session, seed).replay(fewer)
+            except Abandoned:
+                pass
+            except Exception as again:
+                if str(again).split("\n", 1)[0] == kind or type(again) is type(problem) is not Differs:
+                    script, told = fewer, str(again) if isinstance(again, Differs) else told
+                    continue
+            at += size
+        size = size // 2 if size > 1 else 0
+    return told
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Play the sequences of a seed."""
+    from tests.helpers.oracle import oracle
+
+    seed, first, end, *features = arguments
+    session, tally, failed = oracle(), Counter[str](), 0
+    with prepared(session):
+        for number in range(int(first), int(end)):
+            try:
+                verify(session, f"{seed}/{number}", 25, features or FEATURES, tally)
+            except Exception as problem:
+                failed += 1
+                print(f"---- {problem}", flush=True)
+    print(", ".join(f"{count} {name}" for name, count in sorted(tally.items())))
+    print(f"{failed} differ")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
