@@ -13,6 +13,11 @@ from tests.helpers.projections import body, draw_projection, draw_rows, lines, q
 
 _UNUSED = "optimize_use_projections=0, optimize_use_implicit_projections=0"
 _WIDE = "min_bytes_for_wide_part=0"
+_CHANGES = (
+    "ALTER TABLE t UPDATE v = v + 1 WHERE k % 3 = 0", "ALTER TABLE t UPDATE s = 'new', n = NULL WHERE v > 50",
+    "ALTER TABLE t DELETE WHERE k % 5 = 2", "DELETE FROM t WHERE v < -50", "ALTER TABLE t UPDATE f = 1.5 WHERE 1",
+    "ALTER TABLE t UPDATE u = 3, d = '2026-05-05' WHERE k > 1000", "DELETE FROM t WHERE k = 7",
+)  # fmt: skip
 
 
 def _parts(db: ml.Database, table: str) -> Any:
@@ -65,6 +70,7 @@ def test_projections_of_inserts_and_merges_are_used_by_clickhouse(oracle: Any, t
     projections = [draw_projection(draw) for _ in range(3)]
     wide = draw.choice([0, 1 << 30])
     settings = [f"min_bytes_for_wide_part={wide}", "merge_max_chunk_bytes=200000"]
+    settings.append("lightweight_mutation_projection_mode='rebuild'")
     if draw.random() < 0.5:
         settings.append("part_profile='modern'")
     if engine != "MergeTree":
@@ -77,5 +83,9 @@ def test_projections_of_inserts_and_merges_are_used_by_clickhouse(oracle: Any, t
         db.sql(f"INSERT INTO t {draw_rows(draw, draw.choice([1, 100, 9000]), number * 50)}")
         if number == 1:
             _check(oracle, db, projections, engine)
+    for statement in draw.sample(_CHANGES, 2):
+        db.sql(statement)
+    db.table("t").apply_mutations()
+    _check(oracle, db, projections, engine)
     db.sql("OPTIMIZE TABLE t FINAL")
     _check(oracle, db, projections, engine)

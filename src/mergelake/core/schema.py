@@ -64,6 +64,12 @@ class Projection:
     name: str
     query: str
     """`SELECT … [GROUP BY …] [ORDER BY …]`."""
+    since: int = 0
+    """Version of the schema that it was added in; what older parts have under this name is another projection."""
+
+    def holds(self, schema_version: int) -> bool:
+        """Whether parts of that schema version may hold it."""
+        return schema_version >= self.since
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +172,9 @@ class TableSchema:
         if self.indices:
             out["indices"] = [[i.name, i.expression, i.type, i.granularity] for i in self.indices]
         if self.projections:
-            out["projections"] = [[each.name, each.query] for each in self.projections]
+            out["projections"] = [
+                [each.name, each.query, *([each.since] if each.since else [])] for each in self.projections
+            ]
         if self.constraints:
             out["constraints"] = [[c.name, c.kind, c.expression] for c in self.constraints]
         if self.settings:

@@ -16,6 +16,7 @@ from mergelake.lake.altering import AlterMethods
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
 from mergelake.lake.partitions import PartitionMethods
+from mergelake.lake.projections import ProjectionMethods
 from mergelake.log.operations import Tag, Untag
 from mergelake.log.state import State
 from mergelake.order.keys import table_keys
@@ -40,7 +41,7 @@ _PUBLISH_TRIES = 10
 """How often a table is published while mutations are submitted in between."""
 
 
-class Table(AlterMethods, PartitionMethods):
+class Table(AlterMethods, PartitionMethods, ProjectionMethods):
     """An open table. Threads may share one.
 
     It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`

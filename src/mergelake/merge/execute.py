@@ -85,7 +85,7 @@ def execute_merge(
     check_engine(task.schema)
     # The encoded text is searched first, as decoding thousands of files takes long.
     manifests = [source.manifest for source in task.sources if ".proj/" in source.manifest.files.text]
-    dropped = {name for manifest in manifests for name in projection_names(manifest.file_table())}
+    dropped = {name for each in manifests for name in projection_names(each.file_table()) if name not in each.projections}
     dropped -= {projection.name for projection in task.schema.projections}
     if dropped:
         _logger.warning("a merge of %s drops projections %s: the table has none such", task.directory, sorted(dropped))
@@ -149,10 +149,10 @@ def write_merged_projections(
     """Write the projections of a part that are merged from those of its sources."""
     for each in work:
         if each.task is not None:
-            _merge_projection(store, threads, disk or store, states, writer, each.projection, each.task, None)
+            merge_projection(store, threads, disk or store, states, writer, each.projection, each.task, None)
 
 
-def _merge_projection(
+def merge_projection(
     store: Store,
     threads: int,
     disk: Store,
@@ -162,6 +162,7 @@ def _merge_projection(
     task: MergeTask,
     pieces: Store | None,
 ) -> None:
+    """Write a projection of a part by a merge, of sources in the store, or else in `pieces`."""
     merge = _Merge(pieces or store, task, threads, None, disk, states)
     order = merge.settled(merge.record())
     writer = merge.open_writer(order, part.target.ids, part.target.clock, (part, projection))
@@ -347,7 +348,7 @@ class _Merge:
         """Write the projections of the result."""
         work = projection_work(self._task) if order.rows else []
         write_merged_projections(writer, work, self._store, self._threads, self._disk, self._states)
-        merge = partial(_merge_projection, self._store, self._threads, self._disk, self._states)
+        merge = partial(merge_projection, self._store, self._threads, self._disk, self._states)
         budget = self._settings.integer("merge_max_chunk_bytes")
         for each in work:
             if each.task is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mergelake.core.errors import error
-from mergelake.sql import alter_columns, alter_parts, alter_settings, mutation_statements, statements as s
+from mergelake.sql import alter_columns, alter_parts, alter_projections, alter_settings, mutation_statements, statements as s
 from mergelake.sql.cursor import Cursor
 from mergelake.sql.ddl import refuse_cluster
 from mergelake.sql.unsupported import HINTS
@@ -24,6 +24,7 @@ COMMANDS: Mapping[str, Parse] = {
     **alter_columns.COMMANDS,
     **alter_settings.COMMANDS,
     **alter_parts.COMMANDS,
+    **alter_projections.COMMANDS,
     **mutation_statements.COMMANDS,
 }
 """First words of a command -> how the rest of it is read. Of several that fit, the longest counts."""

@@ -131,6 +131,8 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             db.warehouse.undrop_database(name)
         case s.AlterSchema(name, commands):
             db.open(name).alter(commands)
+        case s.WriteProjection():
+            _write_projection(db, statement)
         case s.Set(settings):
             _set(db, settings)
         case _:
@@ -239,6 +241,16 @@ def _drop_partition(db: Database, name: s.Name, partition: s.PartitionClause) ->
         table.truncate()
     else:
         table.drop_partition(partition_id=_partition_id(db, name, partition))
+
+
+def _write_projection(db: Database, statement: s.WriteProjection) -> None:
+    table, partition = db.open(statement.name), statement.partition
+    if statement.if_exists and all(each.name != statement.projection for each in table.schema.projections):
+        return
+    whole = not (partition.values or partition.id)
+    partition_id = None if whole else _partition_id(db, statement.name, partition)
+    write = table.clear_projection if statement.action == "clear" else table.materialize_projection
+    write(statement.projection, partition_id=partition_id)
 
 
 def _alter_part(db: Database, table: Table, action: str, part: str) -> None:

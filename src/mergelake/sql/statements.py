@@ -307,6 +307,19 @@ class UndropDatabase:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteProjection:
+    """ALTER TABLE … MATERIALIZE | CLEAR PROJECTION."""
+
+    name: Name
+    action: str
+    """`materialize` or `clear`."""
+    projection: str
+    partition: PartitionClause
+    """Empty: all partitions."""
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AlterSchema:
     """ALTER TABLE with commands that change the table's definition."""
 
@@ -377,6 +390,7 @@ Statement = (
     | UndropTable
     | UndropDatabase
     | AlterSchema
+    | WriteProjection
     | Explain
     | Set
     | Select

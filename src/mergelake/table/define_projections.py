@@ -13,7 +13,9 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Projection, TableSchema
 
 MODE = "deduplicate_merge_projection_mode"
+LIGHTWEIGHT_MODE = "lightweight_mutation_projection_mode"
 _MODES = ("rebuild", "throw", "drop", "ignore")
+_LIGHTWEIGHT_MODES = ("throw", "drop", "rebuild")
 PROJECTIONS_MAX = 25
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -23,6 +25,10 @@ def check_mode(schema: TableSchema) -> None:
     mode = projection_mode(schema)
     if mode not in _MODES:
         raise error("BAD_ARGUMENTS", f"Unexpected value of {MODE}: '{mode}'", f"It is one of {', '.join(_MODES)}")
+    lightweight = lightweight_mode(schema)
+    if lightweight not in _LIGHTWEIGHT_MODES:
+        hint = f"It is one of {', '.join(_LIGHTWEIGHT_MODES)}"
+        raise error("BAD_ARGUMENTS", f"Unexpected value of {LIGHTWEIGHT_MODE}: '{lightweight}'", hint)
     if not schema.projections:
         return
     if len(schema.projections) > PROJECTIONS_MAX:
@@ -39,6 +45,11 @@ def check_mode(schema: TableSchema) -> None:
 def projection_mode(schema: TableSchema) -> str:
     """`deduplicate_merge_projection_mode`: what a merge that removes rows does with projections."""
     return schema.settings.get(MODE, "throw")
+
+
+def lightweight_mode(schema: TableSchema) -> str:
+    """`lightweight_mutation_projection_mode`: what a lightweight DELETE does with projections."""
+    return schema.settings.get(LIGHTWEIGHT_MODE, "throw")
 
 
 @contextmanager

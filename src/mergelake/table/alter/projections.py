@@ -1,0 +1,77 @@
+"""ADD and DROP PROJECTION. Pure.
+
+Parts get a projection when they are written: by inserts and merges, or by MATERIALIZE PROJECTION. What parts have of one
+that was dropped stays among their files, unseen, until they are merged. ClickHouse finds projections of parts by name,
+so the name is taken again only when no part has any of it (`check_unused`).
+
+Source: ClickHouse, `AlterCommands.cpp`, `ProjectionsDescription::add` and `remove`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.schema import Projection, TableSchema
+from mergelake.log.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class AddProjection:
+    """ADD PROJECTION: parts that are written from now on have it."""
+
+    name: str
+    query: str
+    """`SELECT … [GROUP BY …] [ORDER BY …]`."""
+    after: str | None = None
+    """The projection before it; empty for FIRST, None for the last place."""
+    if_not_exists: bool = False
+
+    def applied(self, schema: TableSchema) -> TableSchema:
+        """Raises ILLEGAL_PROJECTION for a name that is taken, NO_SUCH_PROJECTION_IN_TABLE for an unknown `after`."""
+        names = [each.name for each in schema.projections]
+        if self.name in names:
+            if self.if_not_exists:
+                return schema
+            message = f"Cannot add projection {self.name}: projection with this name already exists."
+            raise error("ILLEGAL_PROJECTION", message, "Use another name, or IF NOT EXISTS")
+        if self.after and self.after not in names:
+            raise no_projection(self.after, schema)
+        at = len(names) if self.after is None else names.index(self.after) + 1 if self.after else 0
+        new = Projection(self.name, self.query, schema.version + 1)
+        return replace(schema, projections=(*schema.projections[:at], new, *schema.projections[at:]))
+
+
+@dataclass(frozen=True, slots=True)
+class DropProjection:
+    """DROP PROJECTION: it is no longer written or used."""
+
+    name: str
+    if_exists: bool = False
+
+    def applied(self, schema: TableSchema) -> TableSchema:
+        """Raises NO_SUCH_PROJECTION_IN_TABLE."""
+        kept = tuple(each for each in schema.projections if each.name != self.name)
+        if kept == schema.projections and not self.if_exists:
+            raise no_projection(self.name, schema)
+        return replace(schema, projections=kept)
+
+
+def no_projection(name: str, schema: TableSchema) -> MergelakeError:
+    """ClickHouse's error for a projection that the table has not."""
+    near = difflib.get_close_matches(name, [each.name for each in schema.projections], n=1)
+    hint = f"Maybe you meant {near[0]}" if near else "SHOW CREATE TABLE has those that there are"
+    return error("NO_SUCH_PROJECTION_IN_TABLE", f"There is no projection {name} in table", hint)
+
+
+def check_unused(state: State, after: TableSchema) -> None:
+    """ILLEGAL_PROJECTION for a new projection whose name parts have from an earlier one."""
+    new = {each.name for each in after.projections} - {each.name for each in state.schema.projections}
+    if not new:
+        return
+    parts = [*state.parts(), *state.detached]
+    taken = {name for part in parts for name in part.manifest.projections} & new
+    if taken:
+        message = f"Parts still have an earlier projection {min(taken)}, which ClickHouse would take for the new one"
+        raise error("ILLEGAL_PROJECTION", message, "Use another name, or OPTIMIZE TABLE … FINAL before")
