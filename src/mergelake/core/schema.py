@@ -64,13 +64,6 @@ class Projection:
     name: str
     query: str
     """`SELECT … [GROUP BY …] [ORDER BY …]`."""
-    since: int = 0
-    """Version of the schema that it was added in; what older parts have under this name is another projection."""
-
-    def holds(self, schema_version: int) -> bool:
-        """Whether parts of that schema version may hold it."""
-        return schema_version >= self.since
-
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
@@ -101,6 +94,8 @@ class TableSchema:
     sample_by: str = ""
     indices: tuple[SkipIndex, ...] = ()
     projections: tuple[Projection, ...] = ()
+    past_projections: tuple[Projection, ...] = ()
+    """Those that were dropped: a name stands for one query for the life of the table, as files of parts have it."""
     constraints: tuple[Constraint, ...] = ()
     ttl: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -172,9 +167,9 @@ class TableSchema:
         if self.indices:
             out["indices"] = [[i.name, i.expression, i.type, i.granularity] for i in self.indices]
         if self.projections:
-            out["projections"] = [
-                [each.name, each.query, *([each.since] if each.since else [])] for each in self.projections
-            ]
+            out["projections"] = [[each.name, each.query] for each in self.projections]
+        if self.past_projections:
+            out["past_projections"] = [[each.name, each.query] for each in self.past_projections]
         if self.constraints:
             out["constraints"] = [[c.name, c.kind, c.expression] for c in self.constraints]
         if self.settings:
@@ -189,7 +184,8 @@ class TableSchema:
         fields = dict(raw)
         fields["columns"] = tuple(Column.from_json(column) for column in raw["columns"])
         fields["indices"] = tuple(SkipIndex(*index) for index in raw.get("indices", ()))
-        fields["projections"] = tuple(Projection(*each) for each in raw.get("projections", ()))
+        for key in ("projections", "past_projections"):
+            fields[key] = tuple(Projection(*each) for each in raw.get(key, ()))
         fields["constraints"] = tuple(Constraint(*constraint) for constraint in raw.get("constraints", ()))
         for key in ("engine_args", "partition_by", "order_by", "order_desc", "primary_key", "ttl"):
             fields[key] = tuple(raw.get(key, ()))

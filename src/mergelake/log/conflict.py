@@ -181,9 +181,6 @@ def _check_new(
     for part in parts:
         if part.schema_version not in state.schemas:
             return _invalid(f"Part {part.id} has the unknown schema version {part.schema_version}", "INCORRECT_DATA")
-        for projection in state.schema.projections if part.projections else ():
-            if projection.name in part.projections and not projection.holds(part.schema_version):
-                return Reject(f"Part {part.id} has an earlier projection {projection.name}, which was dropped")
         if part.rows < 0 or not part.partition_id:
             return _invalid(f"Part {part.id} has no partition or a negative number of rows", "INCORRECT_DATA")
         if part.base_version < state.fence:

@@ -9,7 +9,6 @@ from mergelake.log.operations import AlterMetadata, RowsUnchanged, TableOp
 from mergelake.log.state import State
 from mergelake.table.alter.command import SchemaCommand, altered
 from mergelake.table.alter.needs import check_pending
-from mergelake.table.alter.projections import check_unused
 from mergelake.table.handle import TableHandle
 
 
@@ -27,7 +26,6 @@ def alter(handle: TableHandle, commands: Sequence[SchemaCommand]) -> int:
         ops: list[TableOp] = [AlterMetadata(replace(after, version=state.schema_version + 1))]
         if after != state.schema.with_settings(after.settings):
             check_pending(state, after)
-            check_unused(state, after)
             # Rows and mutations that come before it, in the entry of a process that appends it, have to be checked too.
             ops.insert(0, RowsUnchanged(max(state.version, state.rows_version)))
         return ops

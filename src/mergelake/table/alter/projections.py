@@ -2,7 +2,8 @@
 
 Parts get a projection when they are written: by inserts and merges, or by MATERIALIZE PROJECTION. What parts have of one
 that was dropped stays among their files, unseen, until they are merged. ClickHouse finds projections of parts by name,
-so the name is taken again only when no part has any of it (`check_unused`).
+and a server that has attached the published table may know an older definition of it. So a name stands for one query for
+the life of the table: one that was dropped may be added again as it was, and is then used where parts still have it.
 
 Source: ClickHouse, `AlterCommands.cpp`, `ProjectionsDescription::add` and `remove`.
 """
@@ -14,7 +15,6 @@ from dataclasses import dataclass, replace
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Projection, TableSchema
-from mergelake.log.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,14 @@ class AddProjection:
             raise error("ILLEGAL_PROJECTION", message, "Use another name, or IF NOT EXISTS")
         if self.after and self.after not in names:
             raise no_projection(self.after, schema)
+        new = Projection(self.name, self.query)
+        if any(past.name == self.name and past != new for past in schema.past_projections):
+            message = f"Cannot add projection {self.name}: it was another one, which parts and servers may still have"
+            raise error("ILLEGAL_PROJECTION", message, "Use another name")
         at = len(names) if self.after is None else names.index(self.after) + 1 if self.after else 0
-        new = Projection(self.name, self.query, schema.version + 1)
-        return replace(schema, projections=(*schema.projections[:at], new, *schema.projections[at:]))
+        past = tuple(each for each in schema.past_projections if each != new)
+        listed = (*schema.projections[:at], new, *schema.projections[at:])
+        return replace(schema, projections=listed, past_projections=past)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,8 @@ class DropProjection:
         kept = tuple(each for each in schema.projections if each.name != self.name)
         if kept == schema.projections and not self.if_exists:
             raise no_projection(self.name, schema)
-        return replace(schema, projections=kept)
+        dropped = tuple(each for each in schema.projections if each.name == self.name)
+        return replace(schema, projections=kept, past_projections=(*schema.past_projections, *dropped))
 
 
 def no_projection(name: str, schema: TableSchema) -> MergelakeError:
@@ -63,15 +69,3 @@ def no_projection(name: str, schema: TableSchema) -> MergelakeError:
     near = difflib.get_close_matches(name, [each.name for each in schema.projections], n=1)
     hint = f"Maybe you meant {near[0]}" if near else "SHOW CREATE TABLE has those that there are"
     return error("NO_SUCH_PROJECTION_IN_TABLE", f"There is no projection {name} in table", hint)
-
-
-def check_unused(state: State, after: TableSchema) -> None:
-    """ILLEGAL_PROJECTION for a new projection whose name parts have from an earlier one."""
-    new = {each.name for each in after.projections} - {each.name for each in state.schema.projections}
-    if not new:
-        return
-    parts = [*state.parts(), *state.detached]
-    taken = {name for part in parts for name in part.manifest.projections} & new
-    if taken:
-        message = f"Parts still have an earlier projection {min(taken)}, which ClickHouse would take for the new one"
-        raise error("ILLEGAL_PROJECTION", message, "Use another name, or OPTIMIZE TABLE … FINAL before")
