@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mergelake.core.text import quote_string
 from tests.helpers.mutations.kinds import LITERALS
 
 PLAIN = (
@@ -154,7 +155,7 @@ class Drawing:
                 draws += [draw] * 2
         commands = rng.choice(draws)(columns)
         if rng.random() < 0.15 and len(commands) == 1:
-            commands = [f"{commands[0]}, {self._add(columns)[0]}"]
+            commands = [f"{commands[0]}, ADD COLUMN g {rng.choice(PLAIN)}"]
         tables = ("t", "u") if rng.random() < 0.5 else (table,)
         return [f"ALTER TABLE {name} {command}" for name in tables for command in commands]
 
@@ -169,7 +170,7 @@ class Drawing:
         if shape < 0.5:
             what = kind
         elif shape < 0.75:
-            what = f"{kind} DEFAULT CAST({rng.choice(LITERALS[kind])} AS {kind})"
+            what = f"{kind} DEFAULT {cast(rng.choice(LITERALS[kind]), kind)}"
         elif shape < 0.85:
             what = "Int64 DEFAULT k + 1"
         elif shape < 0.93:
@@ -206,7 +207,7 @@ class Drawing:
         if not able:
             return self._add(columns)
         column = self.rng.choice(able)
-        literal = f"CAST({self._literal(column)} AS {column.type})"
+        literal = cast(self._literal(column), column.type)
         new = self.rng.choice(
             (f"MODIFY COLUMN {column.name} DEFAULT {literal}", f"MODIFY COLUMN {column.name} REMOVE DEFAULT")
         )
@@ -316,6 +317,12 @@ class Drawing:
                 )
             )
         ]
+
+
+def cast(literal: str, kind: str) -> str:
+    """A cast as ClickHouse writes it down."""
+    plain = literal.replace("t''s", "ts")
+    return f"CAST({plain}, {quote_string(kind)})"
 
 
 def literals(column: Shown) -> Sequence[str]:
