@@ -1,9 +1,8 @@
-"""SELECT over tables with projections: scanned, or by ClickHouse over snapshots, which uses the projections it finds."""
+"""SELECT over tables with projections: scanned, or by ClickHouse, which uses the projections that parts have."""
 
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
@@ -64,7 +63,9 @@ def test_clickhouse_uses_a_projection_of_a_snapshot(read: Reading) -> None:
     rows = db.sql("SELECT v, sum(k) FROM t GROUP BY v ORDER BY v").rows()
     assert rows[3][0] == 3
     del before
-    held = engine.run("SELECT database, table, rows FROM system.projection_parts WHERE active AND name = 'by_v'").table()
+    held = engine.run(
+        "SELECT database, table, rows FROM system.projection_parts WHERE active AND name = 'by_v'"
+    ).table()
     assert 7 in held.column("rows").to_pylist()
     database, table = held.column("database")[0].as_py(), held.column("table")[0].as_py()
     plan = engine.run(f"EXPLAIN SELECT v, sum(k) FROM {database}.{table} GROUP BY v").table()

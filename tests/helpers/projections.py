@@ -10,8 +10,37 @@ COLUMNS = {
     "k": "UInt32", "v": "Int32", "s": "String", "n": "Nullable(Int16)", "lc": "LowCardinality(String)",
     "d": "Date", "f": "Float64", "m": "Decimal(9, 2)", "u": "UInt64", "ns": "Nullable(String)", "t": "DateTime",
 }  # fmt: skip
-_ORDERS = ("v", "s", "n", "lc", "d", "f", "m", "u", "v % 7", "toYYYYMM(d)", "lower(s)", "-v", "ns", "t", "cityHash64(s)")
-_KEYS = ("v % 7", "d", "lc", "toYYYYMM(d)", "n", "s", "toStartOfHour(t)", "ns", "v > 3", "length(s)", "intDiv(v, 10)", "m")
+_ORDERS = (
+    "v",
+    "s",
+    "n",
+    "lc",
+    "d",
+    "f",
+    "m",
+    "u",
+    "v % 7",
+    "toYYYYMM(d)",
+    "lower(s)",
+    "-v",
+    "ns",
+    "t",
+    "cityHash64(s)",
+)
+_KEYS = (
+    "v % 7",
+    "d",
+    "lc",
+    "toYYYYMM(d)",
+    "n",
+    "s",
+    "toStartOfHour(t)",
+    "ns",
+    "v > 3",
+    "length(s)",
+    "intDiv(v, 10)",
+    "m",
+)
 _AGGREGATES = (
     "count()", "count(*)", "count(n)", "sum(v)", "sum(n)", "sum(u)", "sum(f)", "avg(v)", "avg(n)", "avg(m)", "min(s)",
     "max(s)", "max(ns)", "min(d)", "max(t)", "min(n)", "max(f)", "any(s)", "anyLast(v)", "sum(m)", "groupBitXor(u)",

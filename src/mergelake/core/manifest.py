@@ -192,7 +192,7 @@ def decode_files(text: str) -> dict[str, PartFile]:
 
 
 class ProjectionPart(NamedTuple):
-    """What the manifest of a part knows of one of its projections, whose files are `<name>.proj/…` in the file table."""
+    """What the manifest of a part knows of one of its projections, the files `<name>.proj/…` in the file table."""
 
     digest: str
     """Which definition it was written by (`BoundProjection.digest`)."""

@@ -65,6 +65,7 @@ class Projection:
     query: str
     """`SELECT … [GROUP BY …] [ORDER BY …]`."""
 
+
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """A condition that rows satisfy: inserts are checked against CHECK, ASSUME is only a promise."""

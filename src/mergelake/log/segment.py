@@ -27,7 +27,16 @@ from numpy.typing import NDArray
 from mergelake.core.json_load import loads
 from mergelake.core.manifest import FileTable
 from mergelake.log.encoding import require_format
-from mergelake.log.part_rows import completed, digest_of, header_of, lists_of, open_stream, parts_of, require_digest, write_stream
+from mergelake.log.part_rows import (
+    completed,
+    digest_of,
+    header_of,
+    lists_of,
+    open_stream,
+    parts_of,
+    require_digest,
+    write_stream,
+)
 from mergelake.log.state import ActivePart
 
 SEGMENT_FORMAT = 2

@@ -85,7 +85,9 @@ def execute_merge(
     check_engine(task.schema)
     # The encoded text is searched first, as decoding thousands of files takes long.
     manifests = [source.manifest for source in task.sources if ".proj/" in source.manifest.files.text]
-    dropped = {name for each in manifests for name in projection_names(each.file_table()) if name not in each.projections}
+    dropped = {
+        name for each in manifests for name in projection_names(each.file_table()) if name not in each.projections
+    }
     dropped -= {projection.name for projection in task.schema.projections}
     if dropped:
         _logger.warning("a merge of %s drops projections %s: the table has none such", task.directory, sorted(dropped))

@@ -53,9 +53,7 @@ def projection_work(task: MergeTask) -> list[ProjectionWork]:
     removes = removes or task.deduplicate is not None
     if removes and projection_mode(schema) == "drop":
         return []
-    return [
-        ProjectionWork(each, None if removes else _merged(task, each)) for each in table_projections(schema)
-    ]
+    return [ProjectionWork(each, None if removes else _merged(task, each)) for each in table_projections(schema)]
 
 
 def _merged(task: MergeTask, projection: BoundProjection) -> MergeTask | None:
@@ -64,9 +62,7 @@ def _merged(task: MergeTask, projection: BoundProjection) -> MergeTask | None:
     if not filled or not all(_has(source, task, projection) for source in filled):
         return None
     sources = tuple(
-        MergeSource(
-            source.info, projection_manifest(source.manifest, projection.name, projection.schema), source.local
-        )
+        MergeSource(source.info, projection_manifest(source.manifest, projection.name, projection.schema), source.local)
         for source in filled
     )
     return MergeTask(

@@ -4,7 +4,7 @@
 rows that match                            what is written
 =========================================  ==========================================================
 none                                       nothing: the part is only marked (`MarkMutated`)
-updated, or deleted by lightweight DELETE  the changed columns, their indexes and projections, and the mask; all other files of
+updated, or deleted by lightweight DELETE  the changed columns, their indexes, projections and the mask; other files of
                                            a Wide part are those of the old one, by reference
 deleted, or the part is Compact or small   the whole part, by the code of merges
 =========================================  ==========================================================
@@ -94,7 +94,8 @@ def execute_mutation(
     rewriter = ColumnRewriter(target, source.manifest, reader.reader)
     try:
         _rewrite(rewriter, reader, matches, window)
-        _rewrite_projections(rewriter, reader, matches, task, partial(merge_projection, store, threads, disk, None))
+        merge = partial(merge_projection, store, threads, disk or store, None)
+        _rewrite_projections(rewriter, reader, matches, task, merge)
         return replace(rewriter.finish(), base_version=task.base_version)
     except BaseException:
         rewriter.abort()

@@ -142,4 +142,3 @@ def _unexpected(reader: TokenReader, *expected: str) -> MergelakeError:
     token = reader.peek()
     actual = "the end" if token.kind == "end" else f"'{token.text[:40]}'"
     return syntax_error(reader.text, token.start, f"expected {' or '.join(expected)}, found {actual}", found=actual)
-

@@ -6,8 +6,8 @@ aggregate  a row for each value of the GROUP BY's expressions, with the states o
            functions over its rows (columns called `sum(k)`): an AggregatingMergeTree
 =========  =======================================================================================
 
-So the schema of a projection is that of a table (`BoundProjection.schema`), and its parts are written and merged by what
-writes and merges those of tables. Merges of parts merge projections, too.
+So the schema of a projection is that of a table (`BoundProjection.schema`), and its parts are written and merged by
+what writes and merges those of tables.
 
 Source: ClickHouse, `src/Storages/ProjectionsDescription.cpp`.
 """
@@ -42,15 +42,14 @@ _AGGREGATES = {name.lower(): name for name in ("count", "sum", "min", "max", "av
     "bit_and": "groupBitAnd", "bit_or": "groupBitOr", "bit_xor": "groupBitXor",
 }  # fmt: skip
 """Names that may be written in any case -> the function."""
-NAMED_FUNCTIONS = frozenset(
-    """
-    plus minus multiply negate modulo intDiv equals notEquals less lessOrEquals greater greaterOrEquals
-    isNull isNotNull toDate toYYYYMM toYYYYMMDD toYear toMonth toDayOfMonth toDayOfWeek toHour toMinute toStartOfMonth
-    toStartOfYear toStartOfDay toStartOfHour toStartOfMinute toMonday toUInt8 toUInt16 toUInt32 toUInt64 toInt8 toInt16
-    toInt32 toInt64 toFloat32 toFloat64 toString lower upper length cityHash64 abs
-    """.split()
-)
-"""Functions of which ClickHouse's names of columns are known: it finds the columns of an aggregate projection by name."""
+_NAMED = """
+plus minus multiply negate modulo intDiv equals notEquals less lessOrEquals greater greaterOrEquals isNull isNotNull
+toDate toYYYYMM toYYYYMMDD toYear toMonth toDayOfMonth toDayOfWeek toHour toMinute toStartOfMonth toStartOfYear
+toStartOfDay toStartOfHour toStartOfMinute toMonday toUInt8 toUInt16 toUInt32 toUInt64 toInt8 toInt16 toInt32 toInt64
+toFloat32 toFloat64 toString lower upper length cityHash64 abs
+"""
+NAMED_FUNCTIONS = frozenset(_NAMED.split())
+"""Functions for which the names that ClickHouse gives to columns are known: it finds states by these names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +121,10 @@ def bind_projection(projection: Projection, schema: TableSchema) -> BoundProject
 
 def _check_names(query: ProjectionQuery, schema: TableSchema) -> None:
     for tree in (*query.items, *(query.group_by or ()), *query.order_by):
+        for node in walk(tree):
+            if isinstance(node, Call) and _function(node) is None and not _is_known(node.function):
+                hint = f"Aggregate functions that are: {', '.join(FUNCTIONS)}"
+                raise error("NOT_IMPLEMENTED", f"The function {node.function} in a projection is not supported", hint)
         for name in referenced_columns(tree):
             if name == "*":
                 continue
@@ -224,9 +227,7 @@ def _collect(
             _collect(arg, keys, schema, found)
 
 
-def _state(
-    function: str, call: Call, schema: TableSchema
-) -> tuple[str, SyntaxNode | None, t.AggregateFunction]:
+def _state(function: str, call: Call, schema: TableSchema) -> tuple[str, SyntaxNode | None, t.AggregateFunction]:
     """Name, argument and type of the column for an aggregate function."""
     if any(_has_aggregate(arg) for arg in call.args):
         raise error("ILLEGAL_AGGREGATION", f"Aggregate function {call} is found inside another aggregate function")
@@ -262,6 +263,14 @@ def _function(node: SyntaxNode) -> str | None:
     return name if name in FUNCTIONS else None
 
 
+def _is_known(function: str) -> bool:
+    try:
+        find_function(function)
+    except MergelakeError:
+        return False
+    return True
+
+
 def _has_aggregate(tree: SyntaxNode) -> bool:
     return any(_function(node) is not None for node in walk(tree))
 
@@ -272,17 +281,14 @@ def _named(node: SyntaxNode) -> SyntaxNode:
     def own(each: SyntaxNode) -> SyntaxNode | None:
         if not isinstance(each, Call):
             return None
-        try:
-            name = find_function(each.function).name
-        except MergelakeError:
-            return None
+        name = find_function(each.function).name if _is_known(each.function) else each.function
         return Call(name, tuple(map(_named, each.args)))
 
     return replaced(node, own)
 
 
 def _plain(tree: SyntaxNode) -> SyntaxNode:
-    """The tree with ClickHouse's own names. NOT_IMPLEMENTED if the name of the column it makes is not known for sure."""
+    """The tree with ClickHouse's own names. NOT_IMPLEMENTED if the name of its column is not known for sure."""
     named = _named(tree)
     for node in walk(named):
         unsure = isinstance(node, Call) and node.function not in NAMED_FUNCTIONS

@@ -118,4 +118,6 @@ def _widened(values: pa.Array, kind: t.DataType) -> NDArray[np.uint8]:
 
 def _array(cells: VarBinaryColumn) -> pa.Array:
     offsets = pa.py_buffer(cells.offsets.astype(np.int32))
-    return pa.Array.from_buffers(pa.binary(), len(cells), [None, offsets, pa.py_buffer(np.ascontiguousarray(cells.data))])
+    return pa.Array.from_buffers(
+        pa.binary(), len(cells), [None, offsets, pa.py_buffer(np.ascontiguousarray(cells.data))]
+    )

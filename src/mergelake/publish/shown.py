@@ -20,7 +20,15 @@ from typing import TypeAlias
 from mergelake.core.names import PartInfo
 from mergelake.log.part_map import Partitions
 from mergelake.log.state import ActivePart, State
-from mergelake.publish.plan import PublishedName, PublishPlan, empty_info, floor_part, is_projection, part_of, plan_publish
+from mergelake.publish.plan import (
+    PublishedName,
+    PublishPlan,
+    empty_info,
+    floor_part,
+    is_projection,
+    part_of,
+    plan_publish,
+)
 from mergelake.store.protocol import ObjectMeta, Store
 from mergelake.table.handle import TableHandle
 

@@ -11,7 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mergelake.core.errors import error
-from mergelake.sql import alter_columns, alter_parts, alter_projections, alter_settings, mutation_statements, statements as s
+from mergelake.sql import (
+    alter_columns,
+    alter_parts,
+    alter_projections,
+    alter_settings,
+    mutation_statements,
+    statements as s,
+)
 from mergelake.sql.cursor import Cursor
 from mergelake.sql.ddl import refuse_cluster
 from mergelake.sql.unsupported import HINTS

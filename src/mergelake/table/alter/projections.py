@@ -1,9 +1,9 @@
 """ADD and DROP PROJECTION. Pure.
 
-Parts get a projection when they are written: by inserts and merges, or by MATERIALIZE PROJECTION. What parts have of one
-that was dropped stays among their files, unseen, until they are merged. ClickHouse finds projections of parts by name,
-and a server that has attached the published table may know an older definition of it. So a name stands for one query for
-the life of the table: one that was dropped may be added again as it was, and is then used where parts still have it.
+Parts get a projection when they are written: by inserts and merges, or by MATERIALIZE PROJECTION. What parts have of
+one that was dropped stays among their files, unseen, until they are merged. ClickHouse finds projections of parts by
+name, and a server that has attached the published table may know an older definition of it. So a name stands for one
+query for the life of the table: one that was dropped may be added again as it was, and is used where parts have it.
 
 Source: ClickHouse, `AlterCommands.cpp`, `ProjectionsDescription::add` and `remove`.
 """
