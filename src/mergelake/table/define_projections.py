@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Projection, TableSchema
+from mergelake.core.settings import TableSettings
 
 MODE = "deduplicate_merge_projection_mode"
 LIGHTWEIGHT_MODE = "lightweight_mutation_projection_mode"
@@ -44,12 +45,12 @@ def check_mode(schema: TableSchema) -> None:
 
 def projection_mode(schema: TableSchema) -> str:
     """`deduplicate_merge_projection_mode`: what a merge that removes rows does with projections."""
-    return schema.settings.get(MODE, "throw")
+    return TableSettings(schema.settings).text(MODE)
 
 
 def lightweight_mode(schema: TableSchema) -> str:
     """`lightweight_mutation_projection_mode`: what a lightweight DELETE does with projections."""
-    return schema.settings.get(LIGHTWEIGHT_MODE, "throw")
+    return TableSettings(schema.settings).text(LIGHTWEIGHT_MODE)
 
 
 @contextmanager
