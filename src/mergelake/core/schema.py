@@ -16,6 +16,17 @@ from mergelake.core.types import DataType, parse_type
 
 
 @dataclass(frozen=True, slots=True)
+class TypeChange:
+    """A change of a column's type: values of parts that were written before it are converted as it was made."""
+
+    version: int
+    """Version of the schema from which on the column has the type."""
+    type: DataType
+    null: str = ""
+    """The constant that takes the place of NULL, if the type was Nullable before and is no longer."""
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column of a table."""
 
@@ -31,6 +42,12 @@ class Column:
     """The contents of `CODEC(…)`, or empty for the table's default."""
     comment: str = ""
     ttl: str = ""
+    changes: tuple[TypeChange, ...] = ()
+    """The changes of its type, in order."""
+
+    def changed_since(self, version: int) -> tuple[TypeChange, ...]:
+        """The changes of its type that values lack which were written with a version of the schema."""
+        return tuple(change for change in self.changes if change.version > version)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able form; empty fields are left out."""
@@ -38,12 +55,15 @@ class Column:
         for key in ("default_kind", "default", "codec", "comment", "ttl"):
             if getattr(self, key):
                 out[key] = getattr(self, key)
+        if self.changes:
+            out["changes"] = [[change.version, str(change.type), change.null] for change in self.changes]
         return out
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> Column:
         """Inverse of `to_json`."""
-        return Column(**{**raw, "type": parse_type(raw["type"])})
+        changes = tuple(TypeChange(v, parse_type(kind), null) for v, kind, null in raw.get("changes", ()))
+        return Column(**{**raw, "type": parse_type(raw["type"]), "changes": changes})
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ from mergelake.log.operations import (
     Untag,
 )
 from mergelake.log.retention import reachable, refers
+from mergelake.log.schema_rules import outdated_default
 from mergelake.log.state import TOKENS_MAX, State, known_ids, positions
 from mergelake.log.volatile import covered, element_id, inside, leaves, pending, top_level, unfinished
 
@@ -118,6 +119,7 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
         case Mutation(id):
             if any(known.id == id for known in state.mutations):
                 return Reject(f"Mutation {id} is known already", kind="duplicate")
+            return _check_schema(state, op.schema_version)
         case MarkMutated():
             return _check_mark(state, op)
         case FinishMutations(ids):
@@ -207,7 +209,17 @@ def _check_add(state: State, op: AddParts, position: int) -> Reject | None:
         return Reject(f"An insert {description} is in the table", kind="duplicate")
     if any(name.startswith("/") for name in op.begun):
         return _invalid("An insert cannot begin objects of another table", "LOGICAL_ERROR")
-    return _check_new(state, op.parts, position, op.begun) or _check_detached(state, op.detached)
+    return (
+        _check_schema(state, op.schema_version)
+        or _check_new(state, op.parts, position, op.begun)
+        or _check_detached(state, op.detached)
+    )
+
+
+def _check_schema(state: State, version: int) -> Reject | None:
+    if version in (0, state.schema_version):
+        return None
+    return Reject(f"The table was altered: its schema has version {state.schema_version}, not {version}")
 
 
 def _check_detached(state: State, ids: tuple[str, ...]) -> Reject | None:
@@ -248,7 +260,14 @@ def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
         _check_mutations(state, op, infos)
         or _check_holes(state, infos, op.mutations)
         or _check_new(state, (op.part,), position, op.begun)
+        or _check_defaults(state, op.part, [part.manifest for part in sources])
     )
+
+
+def _check_defaults(state: State, part: PartManifest, sources: list[PartManifest]) -> Reject | None:
+    if outdated_default(state, part, sources):
+        return Reject("The merge wrote values of columns that its sources lack, and the table was altered since")
+    return None
 
 
 def _check_holes(state: State, infos: Sequence[PartInfo], applied: Sequence[int]) -> Reject | None:
@@ -329,6 +348,8 @@ def _check_add_volatile(state: State, op: AddVolatile) -> Reject | None:
         return _invalid(f"The recipe has the unknown schema version {op.recipe.schema_version}", "INCORRECT_DATA")
     if state.live(op.id) is not None:
         return Reject(f"Volatile part {op.id} is Live already", kind="duplicate")
+    if (outdated := _check_schema(state, op.recipe.schema_version)) is not None:
+        return outdated
     gone = next((source for source in op.sources if source not in places), None)
     if gone is not None:
         return Reject(f"{gone} is no longer at the top level")

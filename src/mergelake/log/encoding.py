@@ -219,6 +219,7 @@ class _AddParts(msgspec.Struct, tag="AddParts", tag_field="op", forbid_unknown_f
     dedup_hash: str = ""
     detached: tuple[str, ...] = ()
     begun: tuple[str, ...] = ()
+    schema_version: int = 0
 
 
 _ADD_PARTS = msgspec.json.Decoder(_AddParts)
@@ -227,7 +228,7 @@ _ADD_PARTS = msgspec.json.Decoder(_AddParts)
 def _add_parts(raw: Raw) -> LogOp:
     held = typed(_ADD_PARTS, raw)
     parts = tuple(part.manifest() for part in held.parts)
-    return ops.AddParts(parts, held.dedup_token, held.dedup_hash, held.detached, held.begun)
+    return ops.AddParts(parts, held.dedup_token, held.dedup_hash, held.detached, held.begun, held.schema_version)
 
 
 class _Publish(msgspec.Struct, tag="Publish", tag_field="op", forbid_unknown_fields=True):

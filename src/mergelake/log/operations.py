@@ -54,6 +54,8 @@ class AddParts:
     begun: tuple[str, ...] = ()
     """Directories of objects that parts of this insert share. Like the ids of the parts, theirs were drawn after the
     writer had read `base_version`."""
+    schema_version: int = 0
+    """The version of the schema for which the writer made or judged the parts; 0: they fit any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,8 @@ class Mutation:
     """None is every partition."""
     drops_rows: bool = True
     """Whether it deletes rows: then merges that collapse rows may not come before it."""
+    schema_version: int = 0
+    """The version of the schema that its commands were checked with; 0: that of the state."""
 
 
 @dataclass(frozen=True, slots=True)

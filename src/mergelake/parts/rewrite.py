@@ -51,6 +51,8 @@ def can_rewrite_columns(manifest: PartManifest, reader: PartReader, schema: Tabl
     mask = (MASK_COLUMN,) if manifest.masked else ()
     if manifest.columns != (*(column.id for column in schema.stored), *mask):
         return False
+    if any(column.changed_since(manifest.schema_version) for column in schema.stored):
+        return False
     files = reader.files
     if ("serialization.json" in files) is not modern or set(projection_names(files)) - manifest.projections.keys():
         return False

@@ -195,7 +195,9 @@ def same_types(reader: PartReader, index: BoundIndex, version: int) -> bool:
         return True
     for name in index.columns:
         stored = reader.layout_name(name)
-        if stored is None or reader.layout.columns[stored] != reader.columns[name].type:
+        column = reader.columns[name]
+        since = column.changed_since(reader.manifest.schema_version)
+        if stored is None or since or reader.layout.columns[stored] != column.type:
             return False
     return True
 

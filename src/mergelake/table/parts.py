@@ -12,6 +12,7 @@ from mergelake.log.operations import AddParts, DropDetached, DropParts, TableOp
 from mergelake.log.state import DetachedPart, State
 from mergelake.log.volatile import lacking
 from mergelake.table.handle import TableHandle
+from mergelake.table.refit import commit_judged
 
 
 def drop_part(handle: TableHandle, name: str, kind: str = "drop") -> int:
@@ -39,13 +40,15 @@ def drop_part(handle: TableHandle, name: str, kind: str = "drop") -> int:
 
 def attach_part(handle: TableHandle, name: str) -> int:
     """Attach a detached part again, with a new block number and a new id over the same objects; returns the version."""
+    part_id = handle.ids.new_id()
 
     def build(state: State) -> Sequence[TableOp]:
         part = _detached(state, name)
-        attached = replace(part.manifest, id=handle.ids.new_id(), base_version=state.version, level=part.info.level)
-        return [AddParts((attached,), detached=(part.manifest.id,))]
+        attached = replace(part.manifest, id=part_id, base_version=state.version, level=part.info.level)
+        return [AddParts((attached,), detached=(part.manifest.id,), schema_version=state.schema_version)]
 
-    return _commit(handle, build)
+    handle.refresh()
+    return commit_judged(handle, build).version
 
 
 def drop_detached_part(handle: TableHandle, name: str) -> int:

@@ -109,6 +109,9 @@ def differs(newest: TableSchema, schemas: Mapping[int, TableSchema], versions: f
     today = {(column.name, column.id, column.type) for column in newest.columns}
     names, ids = {name for name, _, _ in today}, {column_id for _, column_id, _ in today}
     for version in versions:
+        changed = [column.name for column in newest.columns if column.changed_since(version)]
+        if changed:
+            return f"column {changed[0]} had another type when parts were written"
         for column in schemas[version].columns if version in schemas else newest.columns:
             same = (column.name, column.id, column.type) in today
             if not same and (column.name in names or column.id in ids):
