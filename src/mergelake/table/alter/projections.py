@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Projection, TableSchema
+from mergelake.order.projections import bind_projection
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +70,27 @@ def no_projection(name: str, schema: TableSchema) -> MergelakeError:
     near = difflib.get_close_matches(name, [each.name for each in schema.projections], n=1)
     hint = f"Maybe you meant {near[0]}" if near else "SHOW CREATE TABLE has those that there are"
     return error("NO_SUCH_PROJECTION_IN_TABLE", f"There is no projection {name} in table", hint)
+
+
+def check_projected(before: TableSchema, after: TableSchema) -> None:
+    """Refuse a change of columns that projections hold: ClickHouse would read what parts have of them by the new one.
+
+    ALTER_OF_COLUMN_IS_FORBIDDEN for another type, NOT_IMPLEMENTED for a column that was cleared.
+    """
+    for projection in before.projections:
+        if projection not in after.projections:
+            continue
+        for name in bind_projection(projection, before).inputs:
+            if not after.has(name):
+                continue
+            old, new = before.column(name), after.column(name)
+            if old.type != new.type:
+                message = (
+                    f"Cannot apply ALTER because it breaks projection {projection.name}: Cannot ALTER column {name}"
+                )
+                raise error("ALTER_OF_COLUMN_IS_FORBIDDEN", message, f"DROP PROJECTION {projection.name} before")
+            if old.id != new.id:
+                message = f"CLEAR COLUMN {name} is not supported: projection {projection.name} has it"
+                raise error(
+                    "NOT_IMPLEMENTED", message, f"DROP PROJECTION {projection.name} before, or UPDATE the column"
+                )
