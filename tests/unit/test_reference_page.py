@@ -19,7 +19,8 @@ SHOWN = {
 """Name -> its members on the page; None for all."""
 OF_OTHER_ROOMS = {
     "Database": {
-        "context", "engine_settings", "full_name", "known_table", "open", "resolver", "select", "table_names", "under",
+        "context", "engine_settings", "full_name", "known_table", "open", "resolver", "select", "source_of",
+        "table_names", "under",
     },
     "Result": {"formatted_as", "metered_by", "query_result"},
     "Scan": {"of"},

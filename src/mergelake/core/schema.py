@@ -75,6 +75,12 @@ class SkipIndex:
     type: str
     """`minmax`, `set(100)`, `bloom_filter(0.01)`, …"""
     granularity: int = 1
+    since: int = 0
+    """The version of the schema that added it: files of its name in parts of older schemas are of another index."""
+
+    def is_of(self, schema_version: int) -> bool:
+        """Whether files of its name in a part of that schema version are its own."""
+        return schema_version >= self.since
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +192,9 @@ class TableSchema:
         if self.sample_by:
             out["sample_by"] = self.sample_by
         if self.indices:
-            out["indices"] = [[i.name, i.expression, i.type, i.granularity] for i in self.indices]
+            out["indices"] = [
+                [i.name, i.expression, i.type, i.granularity, *([i.since] if i.since else ())] for i in self.indices
+            ]
         if self.projections:
             out["projections"] = [[each.name, each.query] for each in self.projections]
         if self.past_projections:

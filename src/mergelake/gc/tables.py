@@ -93,10 +93,12 @@ def _nameless(handle: TableHandle, catalog: Catalog, dry_run: bool) -> None:
     noted = [name for name in notes.names() if name.kind == "name"]
     if dry_run:
         return
-    if not noted:
-        notes.write(handle.log.state.version + 1, handle.clock.now_ms(), "name", Note())
+    fence = handle.log.state.version + 1
+    if not noted or noted[0].fence != fence:  # written to since: CREATE OR REPLACE TABLE … AS SELECT fills it
+        notes.remove(noted)
+        notes.write(fence, handle.clock.now_ms(), "name", Note())
     elif noted[0].stored_ms + grace_ms <= notes.now_ms() and not _is_named(catalog, handle.directory):
-        handle.log.commit(lambda state: () if state.dropped else (DropTable(),))
+        handle.log.commit(lambda state: () if state.dropped or state.version >= fence else (DropTable(),))
         notes.remove(noted)
 
 

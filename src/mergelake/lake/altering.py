@@ -9,6 +9,7 @@ from mergelake.core.errors import error
 from mergelake.core.types import DataType, nested_columns, parse_type
 
 if TYPE_CHECKING:
+    from mergelake.lake.environment import Environment
     from mergelake.table.alter.columns import ColumnDefinition, Place
     from mergelake.table.alter.command import SchemaCommand
     from mergelake.table.handle import TableHandle
@@ -21,12 +22,13 @@ class AlterMethods:
     """
 
     handle: TableHandle
+    env: Environment
 
     def alter(self, commands: Sequence[SchemaCommand]) -> int:
         """Make several changes in one commit, in order; commands are the classes of `mergelake.table.alter`."""
-        from mergelake.table.alter.commit import alter
+        from mergelake.lake.constraints import alter_checked
 
-        return alter(self.handle, commands)
+        return alter_checked(self.handle, commands, self.env)
 
     def add_column(
         self,

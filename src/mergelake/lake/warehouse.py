@@ -15,6 +15,7 @@ from mergelake.core.clock import Clock, SystemClock
 from mergelake.core.errors import UnavailableError, error
 from mergelake.core.ids import IdSource, RandomIds
 from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema
 from mergelake.core.types import DataType
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.table import Table
@@ -242,6 +243,24 @@ class Warehouse:
                     self.drop_table(name)
                 raise
         return table
+
+    @contextmanager
+    def replacing_table(self, name: str, schema: TableSchema, *, must_exist: bool = False) -> Iterator[Table]:
+        """Context with a new, empty table, which at its end takes the place of what is called `name`, by one commit.
+
+        Until then it has no name, and readers have the old table. What is replaced is dropped. After an exception
+        nothing has changed. UNKNOWN_TABLE if nothing has the name and it `must_exist`.
+        """
+        full = split_name(name)
+        if must_exist and full[1] not in self.catalog.refresh().names(full[0]):
+            self.catalog.find(full)  # raises
+        handle = self.catalog.begin_table(full, schema)
+        try:
+            yield Table(name, handle, self.env)
+        except BaseException:
+            self.catalog.drop_nameless(handle)
+            raise
+        self.catalog.put_table(full, handle, must_exist=must_exist)
 
     def table(self, name: str) -> Table:
         """The table `name` at its newest version; UNKNOWN_TABLE, with the nearest name, if there is none."""
@@ -488,13 +507,15 @@ class Warehouse:
         """Drop a table; UNKNOWN_TABLE if there is none, unless `if_exists`."""
         self.catalog.drop_table(split_name(name), if_exists=if_exists)
 
-    def undrop_table(self, name: str, table_id: str = "") -> Table:
+    def undrop_table(self, name: str, table_id: str = "") -> Table | None:
         """Restore a dropped table with all its rows, while its objects are kept (`history_retention_seconds`).
 
         `table_id` selects one if several had the name (default: the last one dropped). UNKNOWN_TABLE if it is too late.
+        None for a view or a union of tables, which is restored at any time.
         """
         full = split_name(name)
-        return Table(".".join(full), self.catalog.undrop_table(full, table_id), self.env)
+        handle = self.catalog.undrop_table(full, table_id)
+        return None if handle is None else Table(".".join(full), handle, self.env)
 
     def rename_database(self, name: str, new_name: str) -> None:
         """Rename a database; its tables stay in it."""

@@ -2,6 +2,9 @@
 
 A name maps to the id of a table, which is its directory and never changes; so CREATE, DROP, RENAME and
 EXCHANGE are one entry each, whatever the size of the table. The database `default` always exists.
+
+Other names mean a virtual table: a view or a union of tables, of which the catalog holds the whole definition. No view
+can come to read itself, whatever is renamed.
 """
 
 from __future__ import annotations
@@ -9,10 +12,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
 from mergelake.core.errors import CorruptDataError, there_are
 from mergelake.core.ids import IdSource
 from mergelake.core.json_load import loads
+from mergelake.core.schema import TableSchema
 from mergelake.log.conflict import Reject
 from mergelake.log.encoding import UNREADABLE, is_sealed, require_format, sealed
 from mergelake.log.layout import SegmentLayout
@@ -24,19 +30,43 @@ from mergelake.log.operations import (
     LogOp,
     MoveLog,
     PutTable,
+    PutVirtual,
     RemoveTable,
+    RemoveVirtual,
     RenameDatabase,
     RenameTable,
 )
 from mergelake.log.segments import Segments
 from mergelake.log.sequencer import BUCKET, Sequencer
 
-CATALOG_FORMAT = 2
+CATALOG_FORMAT, FORMAT_OF_VIRTUAL = 2, 3
+"""Formats of checkpoints: without and with virtual tables."""
 DEFAULT = "default"
 """The database that always exists: dropping or renaming it leaves an empty one of its name."""
 CHECKPOINT_INTERVAL = 64
 
 Databases = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualTable:
+    """A table without a log: a view, or a union of tables (engine Merge)."""
+
+    id: str
+    schema: TableSchema
+    """Its engine, `View` or `Merge`, with arguments, its columns and comment. No columns: those of the query."""
+    query: str = ""
+    """The SELECT of a view, in which each table has its database."""
+    reads: tuple[str, ...] = ()
+    """`database.table` of each name that the query reads."""
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it is a view."""
+        return self.schema.engine == "View"
+
+
+Virtual = Mapping[str, Mapping[str, VirtualTable]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +79,12 @@ class CatalogState:
     """Database -> table -> table id."""
     sequencer: Sequencer = BUCKET
     """Where the entries after this version lie."""
+    virtual: Virtual = field(default_factory=dict)
+    """Database -> name -> virtual table. A database without any may be missing."""
+
+    def virtual_table(self, database: str, name: str) -> VirtualTable | None:
+        """The virtual table of this name, if there is one."""
+        return self.virtual.get(database, {}).get(name)
 
     @property
     def history(self) -> int:
@@ -61,9 +97,24 @@ class CatalogState:
             for name, table_id in sorted(self.databases[database].items()):
                 yield database, name, table_id
 
+    def names(self, database: str) -> list[str]:
+        """Every name in a database, of tables and of virtual ones, sorted."""
+        return sorted((*self.databases.get(database, ()), *self.virtual.get(database, ())))
+
 
 def check(state: CatalogState, op: LogOp) -> Reject | None:
     """Whether `op` may be the next operation after `state`; None if it may."""
+    reject = _check_names(state, op)
+    moves = isinstance(op, RenameTable | Exchange | RenameDatabase) and any(state.virtual.values())
+    if reject is None and (moves or isinstance(op, PutVirtual)):
+        names = _Names.of(state)
+        names.apply(op)
+        if (loop := _loop(names.virtual)) is not None:
+            return Reject(f"{loop} would read itself. Choose another name", "INFINITE_LOOP", "invalid")
+    return reject
+
+
+def _check_names(state: CatalogState, op: LogOp) -> Reject | None:
     match op:
         case CreateDatabase(name):
             if name in state.databases:
@@ -71,18 +122,24 @@ def check(state: CatalogState, op: LogOp) -> Reject | None:
         case DropDatabase(name):
             if name not in state.databases:
                 return no_database(state, name)
-            if state.databases[name]:
+            if state.databases[name] or state.virtual.get(name):
                 return Reject(f"Database {name} is not empty")
         case RenameDatabase(name, new_name):
             if name not in state.databases:
                 return no_database(state, name)
             if new_name in state.databases:
                 return _database_exists(new_name, "Choose another name")
-        case PutTable(database, name):
+        case PutTable(database, name) | PutVirtual(database, name):
             return _reject_taken(state, database, name)
         case RemoveTable(database, name, table_id):
             reject = _reject_missing(state, database, name)
-            if reject is None and state.databases[database][name] != table_id:
+            if reject is None and state.databases[database].get(name) != table_id:
+                return Reject(f"{database}.{name} is another table now")
+            return reject
+        case RemoveVirtual(database, name, table_id):
+            reject = _reject_missing(state, database, name)
+            known = state.virtual_table(database, name)
+            if reject is None and (known is None or known.id != table_id):
                 return Reject(f"{database}.{name} is another table now")
             return reject
         case RenameTable(database, name, new_database, new_name):
@@ -109,9 +166,9 @@ def no_database(state: CatalogState, name: str) -> Reject:
 
 def no_table(state: CatalogState, database: str, name: str) -> Reject:
     """The rejection for a table that does not exist, with the nearest name."""
-    near = _maybe(name, state.databases.get(database, ()))
+    near = _maybe(name, state.names(database))
     if not near:
-        others = [f"{d}.{n}" for d, n, _ in state.tables()]
+        others = [f"{d}.{n}" for d in state.databases for n in state.names(d)]
         near = _maybe(f"{database}.{name}", others) or f" SHOW TABLES FROM {database} lists those that do"
     return Reject(f"Table {database}.{name} does not exist.{near}", "UNKNOWN_TABLE", "invalid")
 
@@ -124,44 +181,96 @@ def _maybe(name: str, known: Iterable[str]) -> str:
 def _reject_missing(state: CatalogState, database: str, name: str) -> Reject | None:
     if database not in state.databases:
         return no_database(state, database)
-    return None if name in state.databases[database] else no_table(state, database, name)
+    return None if _is_taken(state, database, name) else no_table(state, database, name)
 
 
 def _reject_taken(state: CatalogState, database: str, name: str) -> Reject | None:
     if database not in state.databases:
         return no_database(state, database)
-    if name in state.databases[database]:
+    if _is_taken(state, database, name):
         reason = f"Table {database}.{name} already exists. Choose another name, or drop that one first"
         return Reject(reason, "TABLE_ALREADY_EXISTS", "invalid")
     return None
 
 
-def _apply(databases: dict[str, dict[str, str]], op: LogOp) -> None:
-    match op:
-        case CreateDatabase(name):
-            databases.setdefault(name, {})
-        case DropDatabase(name):
-            if name != DEFAULT:
-                del databases[name]
-        case RenameDatabase(name, new_name):
-            databases[new_name] = databases.pop(name)
-            databases.setdefault(DEFAULT, {})
-        case PutTable(database, name, table_id):
-            databases[database][name] = table_id
-        case RemoveTable(database, name):
-            del databases[database][name]
-        case RenameTable(database, name, new_database, new_name):
-            databases[new_database][new_name] = databases[database].pop(name)
-        case Exchange(database, name, other_database, other_name):
-            first, second = databases[database][name], databases[other_database][other_name]
-            databases[database][name], databases[other_database][other_name] = second, first
-        case _:
-            raise CorruptDataError(f"The catalog's log holds {type(op).__name__}, which belongs into a table's")
+def _is_taken(state: CatalogState, database: str, name: str) -> bool:
+    return name in state.databases.get(database, {}) or name in state.virtual.get(database, {})
 
 
-def _applied(databases: dict[str, dict[str, str]], op: LogOp, version: int) -> None:
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of a state, to be changed by operations that may follow it."""
+
+    databases: dict[str, dict[str, str]]
+    virtual: dict[str, dict[str, VirtualTable]]
+
+    @staticmethod
+    def of(state: CatalogState) -> _Names:
+        """A copy of those of a state."""
+        return _Names(
+            {database: dict(tables) for database, tables in state.databases.items()},
+            {database: dict(tables) for database, tables in state.virtual.items() if tables},
+        )
+
+    def apply(self, op: LogOp) -> None:
+        """Do what an operation does. KeyError for a name that is not there."""
+        databases, virtual = self.databases, self.virtual
+        match op:
+            case CreateDatabase(name):
+                databases.setdefault(name, {})
+            case DropDatabase(name):
+                if name != DEFAULT:
+                    del databases[name]
+            case RenameDatabase(name, new_name):
+                databases[new_name] = databases.pop(name)
+                databases.setdefault(DEFAULT, {})
+                if name in virtual:
+                    virtual[new_name] = virtual.pop(name)
+            case PutTable(database, name, table_id):
+                databases[database][name] = table_id
+            case RemoveTable(database, name):
+                del databases[database][name]
+            case PutVirtual(database, name, table_id, schema, query, reads):
+                self._put(database, name, VirtualTable(table_id, schema, query, reads))
+            case RemoveVirtual(database, name):
+                del virtual[database][name]
+            case RenameTable(database, name, new_database, new_name):
+                self._put(new_database, new_name, self._taken(database, name))
+            case Exchange(database, name, other_database, other_name):
+                first, second = self._taken(database, name), self._taken(other_database, other_name)
+                self._put(database, name, second)
+                self._put(other_database, other_name, first)
+            case _:
+                raise CorruptDataError(f"The catalog's log holds {type(op).__name__}, which belongs into a table's")
+
+    def _taken(self, database: str, name: str) -> str | VirtualTable:
+        known = self.virtual.get(database, {})
+        return known.pop(name) if name in known else self.databases[database].pop(name)
+
+    def _put(self, database: str, name: str, table: str | VirtualTable) -> None:
+        if isinstance(table, str):
+            self.databases[database][name] = table
+        elif database in self.databases:
+            self.virtual.setdefault(database, {})[name] = table
+        else:
+            raise KeyError(database)
+
+
+def _loop(virtual: Virtual) -> str | None:
+    """A view that reads itself, through others or not; None if there is none."""
+    reads = {
+        f"{database}.{name}": table.reads for database, tables in virtual.items() for name, table in tables.items()
+    }
     try:
-        _apply(databases, op)
+        TopologicalSorter(reads).prepare()
+    except CycleError as loop:
+        return str(loop.args[1][0])
+    return None
+
+
+def _applied(names: _Names, op: LogOp, version: int) -> None:
+    try:
+        names.apply(op)
     except (KeyError, TypeError) as cause:
         raise CorruptDataError(f"Entry {version} speaks of a name that is not there: {cause}") from cause
 
@@ -175,7 +284,7 @@ class CatalogMachine:
 
     def fold(self, state: CatalogState, entries: Iterable[Entry]) -> CatalogState:
         """The state after `entries`."""
-        databases = {name: dict(tables) for name, tables in state.databases.items()}
+        names = _Names.of(state)
         version, timestamp_ms, sequencer = state.version, state.timestamp_ms, state.sequencer
         for entry in entries:
             if entry.version != version + 1:
@@ -187,8 +296,9 @@ class CatalogMachine:
                 if isinstance(op, MoveLog):
                     sequencer = Sequencer(op.sequencer, version)
                 else:
-                    _applied(databases, op, version)
-        return CatalogState(version, timestamp_ms, databases, sequencer)
+                    _applied(names, op, version)
+        virtual = {database: tables for database, tables in names.virtual.items() if tables}
+        return CatalogState(version, timestamp_ms, names.databases, sequencer, virtual)
 
     def step(self, state: CatalogState, entry: Entry) -> CatalogState | Reject:
         """The state after one new entry, or why it may not follow."""
@@ -220,13 +330,26 @@ class CatalogMachine:
     def encode(self, state: CatalogState, layout: SegmentLayout | None = None) -> bytes:
         """A checkpoint, as JSON."""
         databases = {name: dict(sorted(tables.items())) for name, tables in sorted(state.databases.items())}
-        raw = {
-            "format": CATALOG_FORMAT,
+        raw: dict[str, Any] = {
+            "format": FORMAT_OF_VIRTUAL if state.virtual else CATALOG_FORMAT,
             "version": state.version,
             "timestamp_ms": state.timestamp_ms,
             "databases": databases,
             "sequencer": [state.sequencer.url, state.sequencer.since],
         }
+        if state.virtual:
+            raw["virtual"] = {
+                database: {
+                    name: {
+                        "id": table.id,
+                        "schema": table.schema.to_json(),
+                        "query": table.query,
+                        "reads": list(table.reads),
+                    }
+                    for name, table in sorted(tables.items())
+                }
+                for database, tables in sorted(state.virtual.items())
+            }
         return sealed(raw)
 
     def layout(self, data: bytes, key: str) -> SegmentLayout:
@@ -244,12 +367,24 @@ class CatalogMachine:
             newest = int(raw["format"])
         except UNREADABLE as cause:
             raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
-        require_format(newest, (CATALOG_FORMAT,), f"Checkpoint {key}")
+        require_format(newest, (CATALOG_FORMAT, FORMAT_OF_VIRTUAL), f"Checkpoint {key}")
         try:
             databases: dict[str, dict[str, str]] = {DEFAULT: {}}
             for name, tables in raw["databases"].items():
                 databases[name] = {str(table): str(table_id) for table, table_id in tables.items()}
+            virtual = {
+                str(database): {
+                    str(name): VirtualTable(
+                        str(held["id"]),
+                        TableSchema.from_json(held["schema"]),
+                        str(held["query"]),
+                        tuple(map(str, held["reads"])),
+                    )
+                    for name, held in tables.items()
+                }
+                for database, tables in raw.get("virtual", {}).items()
+            }
             sequencer = Sequencer(*raw["sequencer"])
-            return CatalogState(int(raw["version"]), int(raw["timestamp_ms"]), databases, sequencer)
+            return CatalogState(int(raw["version"]), int(raw["timestamp_ms"]), databases, sequencer, virtual)
         except UNREADABLE as cause:
             raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause

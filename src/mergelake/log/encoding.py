@@ -42,8 +42,8 @@ FORMAT, FORMAT_OF_MEMBERS = 3, 4
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError)
 """Exceptions of decoding malformed JSON."""
 
-_LEFT_OUT = ("disk", "begun", "detached", "mutations")
-"""Fields that are left out if they are false or empty lists: entries looked so before there were these."""
+_LEFT_OUT = ("disk", "begun", "detached", "mutations", "only", "reads", "schema_version")
+"""Fields that are left out if they are false, 0 or empty lists: entries looked so before there were these."""
 _FIELDS = {"format", "version", "attempt", "timestamp_ms", "author", "ops"}
 _FIELDS_OF_MEMBERS = {*_FIELDS, "members"}
 _DIGEST, _END, _DIGEST_DIGITS = b',"digest":"', b'"}', 32
@@ -169,7 +169,7 @@ def encode_op(op: LogOp) -> dict[str, Any]:
             held = asdict(held)
         elif isinstance(held, tuple):
             held = [ManifestJson.of(item) if isinstance(item, PartManifest) else item for item in held]
-        if held not in ("", None) and not ((held == [] or held is False) and name in _LEFT_OUT):
+        if held not in ("", None) and not ((held in ([], False, 0)) and name in _LEFT_OUT):
             out[name] = held
     return out
 
@@ -211,6 +211,11 @@ def _create_table(raw: Raw) -> LogOp:
 
 def _alter_metadata(raw: Raw) -> LogOp:
     return ops.AlterMetadata(TableSchema.from_json(value(raw)["schema"]))
+
+
+def _put_virtual(raw: Raw) -> LogOp:
+    held = tuples(_plain_fields(raw))
+    return ops.PutVirtual(**{**held, "schema": TableSchema.from_json(held["schema"])})
 
 
 class _AddParts(msgspec.Struct, tag="AddParts", tag_field="op", forbid_unknown_fields=True):
@@ -300,6 +305,7 @@ _PLAIN: tuple[Callable[..., LogOp], ...] = (
     ops.RemoveTable,
     ops.RenameTable,
     ops.Exchange,
+    ops.RemoveVirtual,
 )
 
 
@@ -310,6 +316,7 @@ def _plain(kind: Callable[..., LogOp]) -> Callable[[Raw], LogOp]:
 _DECODERS: dict[str, Callable[[Raw], LogOp]] = {
     "CreateTable": _create_table,
     "AlterMetadata": _alter_metadata,
+    "PutVirtual": _put_virtual,
     "AddParts": _add_parts,
     "Publish": _publish,
     "DropRange": _drop_range,

@@ -168,8 +168,11 @@ class Mutation:
     """None is every partition."""
     drops_rows: bool = True
     """Whether it deletes rows: then merges that collapse rows may not come before it."""
+    only: tuple[str, ...] = ()
+    """Ids of parts that operations before it in the entry added, which it concerns alone: they were attached or
+    restored, and lack it as they did before. Empty: all parts."""
     schema_version: int = 0
-    """The version of the schema that its commands were checked with; 0: that of the state."""
+    """The version of the schema for which its commands were written: with `only` any, else that of the state (or 0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,10 +267,12 @@ class DropDetached:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A version is kept under a name."""
+    """A version is kept under a name. A second one of the name may take partitions out of it."""
 
     name: str
     version: int
+    partition_ids: tuple[str, ...] | None = None
+    """The partitions that are kept; None: all of the version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +378,31 @@ class Exchange:
     other_name: str
 
 
+@dataclass(frozen=True, slots=True)
+class PutVirtual:
+    """A name without a log: a view, or a union of tables (engine Merge)."""
+
+    database: str
+    name: str
+    table_id: str
+    """Tells it from another one of the same name; there is no directory."""
+    schema: TableSchema
+    """Its engine, `View` or `Merge`, with arguments, its columns and comment. No columns: those of the query."""
+    query: str = ""
+    """The SELECT of a view, in which each table has its database."""
+    reads: tuple[str, ...] = ()
+    """`database.table` of each name that the query reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVirtual:
+    """The name of a view or a union is removed, if it still means this one."""
+
+    database: str
+    name: str
+    table_id: str
+
+
 TableOp: TypeAlias = (
     CreateTable
     | AlterMetadata
@@ -402,11 +432,20 @@ TableOp: TypeAlias = (
     | MoveLog
 )
 CatalogOp: TypeAlias = (
-    CreateDatabase | DropDatabase | RenameDatabase | PutTable | RemoveTable | RenameTable | Exchange | MoveLog
+    CreateDatabase
+    | DropDatabase
+    | RenameDatabase
+    | PutTable
+    | RemoveTable
+    | RenameTable
+    | Exchange
+    | MoveLog
+    | PutVirtual
+    | RemoveVirtual
 )
 LogOp: TypeAlias = TableOp | CatalogOp
 
-_DROPS = (DropTable, DropRange, DropParts, DropDetached, RemoveTable, DropDatabase)
+_DROPS = (DropTable, DropRange, DropParts, DropDetached, RemoveTable, RemoveVirtual, DropDatabase)
 _LETS_GO = (AlterMetadata, CancelVolatile, Untag, DropReference, ReleaseLease, AdvanceGcHorizon)
 
 

@@ -10,6 +10,7 @@ from mergelake.core.errors import MergelakeError
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.embedded import engine
+from mergelake.query.expand.statement import expanded
 from mergelake.query.in_place import attached_layers, check_scannable, in_place_because, why_scanned, with_names
 from mergelake.query.prepare import (
     Prepared,
@@ -31,11 +32,12 @@ from mergelake.query.statement.wording import in_own_words, without_moments
 def explain(sql: str, resolve: Resolve, context: Context | None = None, kind: str = "") -> list[str]:
     """Lines of EXPLAIN: the executor and the reason for it, the pruning of each scan, ClickHouse's own plan."""
     context = context or Context()
-    parsed = parse_select(sql)
+    parsed = expanded(sql, resolve, context)
     tables = look_up_tables(parsed, resolve, context, explain, kind)
     checked(parsed, context)
     form = check_explain(kind)
     if form in ("AST", "SYNTAX"):  # depend on the text alone, not on tables
+        parsed = parse_select(sql)
         try:
             return _explained_lines(f"EXPLAIN {kind} {without_moments(parsed)}", {}, context)
         except MergelakeError as failure:

@@ -1,6 +1,7 @@
 """SELECT: parse, sources, rewrite, scans, ClickHouse.
 
-1. The statement is parsed (`parse_select`) and every table it names is looked up.
+1. The statement is parsed (`parse_select`), its views become subqueries (`expand`), and every table it names is
+   looked up.
 2. `rewrite` replaces each table by a scan of the columns and rows that are needed; the result is cached by the text.
 3. An executor runs it. *Local*: all scans stream into ClickHouse in this process. *Spark*: subqueries run one by one
    (`steps`), each task computes a partial result in its own ClickHouse, and the final merge runs here (`splitting`).
@@ -23,6 +24,7 @@ from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.embedded import progress
 from mergelake.query.embedded.streamed import until_end
+from mergelake.query.expand.statement import expanded
 from mergelake.query.explain import explain
 from mergelake.query.in_place import check_scannable, in_place_because, run_in_place, why_scanned
 from mergelake.query.point_lookup import direct_scan, first_rows
@@ -41,7 +43,6 @@ from mergelake.query.source import Resolve, SourceScan
 from mergelake.query.spread.chosen import Chosen, choose_executor, may_be_spread
 from mergelake.query.statement.limits import ReadLimits
 from mergelake.query.statement.parsed_select import ParsedSelect
-from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings import reading
 from mergelake.query.statement.wording import in_words
 
@@ -52,7 +53,7 @@ SMALL_ROWS = 100_000
 def prepare(sql: str, resolve: Resolve, context: Context | None = None) -> Prepared:
     """Parse the statement, look up its tables and rewrite it, without reading data."""
     context = context or Context()
-    parsed = parse_select(sql)
+    parsed = expanded(sql, resolve, context)
     tables = look_up_tables(parsed, resolve, context, explain)
     checked(parsed, context)
     return prepared_of(parsed, tables, context)
@@ -62,7 +63,7 @@ def run_select(sql: str, resolve: Resolve, context: Context | None = None) -> Qu
     """Run a SELECT on tables of `resolve`; other tables (`numbers(10)`, `system.one`) are ClickHouse's own."""
     context = context or Context()
     started = context.clock.monotonic_s()
-    parsed = parse_select(sql)
+    parsed = expanded(sql, resolve, context)
     tables = look_up_tables(parsed, resolve, context, explain)
     limits = checked(parsed, context)
     context = with_last_settings(parsed, context)

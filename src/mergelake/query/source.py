@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from mergelake.core.arrow import storage_schema
 from mergelake.core.errors import InternalError, error
 from mergelake.core.types import DataType
+from mergelake.log.catalog import VirtualTable
 from mergelake.store.spec import StoreSpec
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ class SourceScan(Protocol):
         ...
 
 
-class Source(Protocol):
-    """A table at one version."""
+class Readable(Protocol):
+    """What a statement can name of a table."""
 
     @property
     def columns(self) -> Mapping[str, DataType]:
@@ -115,6 +116,14 @@ class Source(Protocol):
         """Columns that `*` omits: MATERIALIZED and ALIAS ones."""
         ...
 
+    def can_filter(self, predicate: str) -> bool:
+        """Whether `ReadRequest.where` may hold `predicate`."""
+        ...
+
+
+class Source(Readable, Protocol):
+    """A table at one version."""
+
     @property
     def version(self) -> Hashable:
         """Key of cached statements: changes when the columns do."""
@@ -124,8 +133,9 @@ class Source(Protocol):
         """The number of rows, if it is known without reading; else None."""
         ...
 
-    def can_filter(self, predicate: str) -> bool:
-        """Whether `ReadRequest.where` may hold `predicate`."""
+    @property
+    def takes_final(self) -> bool:
+        """Whether FINAL has a meaning: the engine makes one row of several."""
         ...
 
     def scans_sooner(self, wanted: ReadRequest) -> bool:
@@ -186,6 +196,27 @@ Resolve = Callable[[str, str], "Source | None"]
 """(database or empty, table) -> its source, or None for a table of ClickHouse itself (`system.functions`)."""
 
 
+@runtime_checkable
+class Names(Protocol):
+    """A `Resolve` that also knows the views and unions of the catalog, all at one version of it."""
+
+    def __call__(self, database: str, name: str) -> Source | None:
+        """The table of a name, as a `Resolve` finds it."""
+        ...
+
+    def virtual(self, database: str, name: str) -> VirtualTable | None:
+        """The view or union of this name; the database may be empty."""
+        ...
+
+    def databases(self) -> Sequence[str]:
+        """Names of all databases, sorted."""
+        ...
+
+    def tables(self, database: str) -> Sequence[str]:
+        """Every name in a database, sorted. Raises UNKNOWN_DATABASE."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ArrowSource:
     """Rows in memory as a source: system tables, results, tests."""
@@ -215,6 +246,11 @@ class ArrowSource:
 
     def can_filter(self, predicate: str) -> bool:
         """False: filtering before ClickHouse saves nothing."""
+        return False
+
+    @property
+    def takes_final(self) -> bool:
+        """False."""
         return False
 
     def scans_sooner(self, wanted: ReadRequest) -> bool:

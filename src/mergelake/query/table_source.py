@@ -124,6 +124,11 @@ class TableSource:
             return False
         return self._bound(predicate) is not None
 
+    @property
+    def takes_final(self) -> bool:
+        """Whether the engine makes one row of several."""
+        return mode_of(self.snapshot.schema) is not None
+
     def _bound(self, predicate: str) -> _Bound | None:
         """Over stored columns: an ALIAS column may stand for what our compiler refuses, such as `rand()`."""
         schema = self.snapshot.schema

@@ -36,7 +36,7 @@ def _modify(cursor: Cursor, name: s.Name) -> SchemaCommand:
 def _written(action: str, cursor: Cursor, name: s.Name) -> s.WriteProjection:
     if_exists = cursor.if_exists()
     projected = cursor.identifier(_NAME)
-    partition = partition_clause(cursor) if cursor.accept("IN") else s.PartitionClause()
+    partition = partition_clause(cursor) if cursor.accept("IN") else s.PartitionClause(every=True)
     return s.WriteProjection(name, action, projected, partition, if_exists)
 
 

@@ -65,10 +65,16 @@ class Cursor(TokenReader):
         self._tokens[self._at :] = [Token("end", "", self.end, self.end, "")]
         return self.text[start : self.end]
 
-    def rest_before_tail(self) -> str:
-        """Consume and return the text up to INTO OUTFILE, the FORMAT of the statement or the end."""
+    def rest_before_tail(self, *, comment: bool = False) -> str:
+        """Consume and return the text up to INTO OUTFILE, the FORMAT of the statement or the end.
+
+        A `comment` ends it too: COMMENT '…' before these.
+        """
         first, depth = self.peek(), 0
         while (token := self.peek()).kind != "end" and (depth or not self._begins_tail()):
+            is_comment = comment and not depth and self.at("COMMENT") and self.peek(1).kind == "string"
+            if is_comment and self.peek(2).upper in ("", "FORMAT", "INTO"):
+                break
             if token.kind == "sign":
                 depth += (token.text in _OPEN) - (token.text in _CLOSE)
             self.next()

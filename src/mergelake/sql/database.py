@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mergelake.core.cancel import CancelToken, check, running
-from mergelake.core.errors import MergelakeError, error, there_are
+from mergelake.core.errors import error, there_are
 from mergelake.core.progress import OnProgress
-from mergelake.core.text import back_quote, quote_string
-from mergelake.lake.environment import Environment, is_strong_read
+from mergelake.lake.environment import Environment
 from mergelake.lake.reading import snapshot_to_read
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
 from mergelake.parts.fetch import is_remote
 from mergelake.query.context import Context, RunTasks, StatementCache
 from mergelake.query.embedded.engine import setting_literal
+from mergelake.query.expand.parameters import filled_in, literal
 from mergelake.query.result import QueryResult
 from mergelake.query.select import run_select
-from mergelake.query.source import Resolve, Source
+from mergelake.query.source import Source
 from mergelake.query.statement.access import check_fixed
 from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings import for_clickhouse, honoured, plain_value
 from mergelake.query.statement.settings_semantics import writes_file
 from mergelake.sql.lower import execute
+from mergelake.sql.names import StatementNames, is_strong, names_read
 from mergelake.sql.open_tables import OpenTables
 from mergelake.sql.optimistic import read_beside
 from mergelake.sql.parser import parse_statement
@@ -43,8 +43,6 @@ from mergelake.table.handle import Snapshot, epoch_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_PARAMETER = re.compile(r"\{\s*([A-Za-z_]\w*)\s*:\s*([^{}]+?)\s*\}")
 
 
 class Database:
@@ -69,7 +67,8 @@ class Database:
         """The database of names without one; `use` changes it."""
         self._settings: dict[str, str] = _literals(settings or {})
         self._of_call = threading.local()
-        self._tables = OpenTables(warehouse)
+        self.open_tables = OpenTables(warehouse)
+        """The tables that this object has open."""
         self._cache = StatementCache()
         self.on_progress: OnProgress | None = None
         """Called with a `Progress` now and again while a SELECT, an INSERT or an OPTIMIZE runs, from any thread."""
@@ -94,7 +93,7 @@ class Database:
 
     def close(self) -> None:
         """Forget open tables. No lock or lease is held, so calling it is optional."""
-        self._tables.clear()
+        self.open_tables.clear()
 
     def sql(
         self,
@@ -206,7 +205,8 @@ class Database:
     def table(self, name: str) -> Table:
         """The table `name` or `database.name`, at its newest version; without a database, of the current one.
 
-        UNKNOWN_TABLE or UNKNOWN_DATABASE, with the nearest name, if there is none.
+        UNKNOWN_TABLE or UNKNOWN_DATABASE, with the nearest name, if there is none. NOT_IMPLEMENTED for a view, which
+        has no rows of its own.
         """
         database, dot, table = name.partition(".")
         return self.open(Name(database, table) if dot else Name("", name))
@@ -229,8 +229,40 @@ class Database:
         self.warehouse.create_table(full, schema, if_not_exists=if_not_exists, **options)
         return self.table(full)
 
+    def create_view(
+        self,
+        name: str,
+        query: str,
+        *,
+        columns: Sequence[str] = (),
+        comment: str = "",
+        if_not_exists: bool = False,
+        replace: bool = False,
+    ) -> None:
+        """Create a view: a SELECT under a name, as CREATE VIEW does.
+
+        `columns` are names for its columns, in order. `{name:Type}` in the query makes it a function of parameters.
+        TABLE_ALREADY_EXISTS for a name that is taken, unless `if_not_exists`, which leaves what has it, or `replace`,
+        which drops it. The errors of the query are raised, and nothing is created.
+
+        >>> db = connect("memory://views")
+        >>> db.create_view("squares", "SELECT number * number AS n FROM numbers({up_to:UInt64})")
+        >>> db.sql("SELECT sum(n) FROM squares(up_to = 4)").scalar()
+        14
+        """
+        from mergelake.sql.virtual import create_view
+
+        if if_not_exists and replace:
+            raise error("BAD_ARGUMENTS", "A view is to be replaced, and to stay if it exists", "Give one of the two")
+        database, dot, view = name.partition(".")
+        parsed = Name(database, view) if dot else Name("", name)
+        create_view(self, parsed, query, aliases=columns, comment=comment, if_not_exists=if_not_exists, replace=replace)
+
     def tables(self, database: str | None = None) -> list[str]:
-        """Names of the tables of `database` (default: the current one); UNKNOWN_DATABASE if there is none."""
+        """Names of the tables of `database` (default: the current one), views among them.
+
+        UNKNOWN_DATABASE if there is none.
+        """
         return self.table_names(database or self.current_database)
 
     def databases(self) -> list[str]:
@@ -258,13 +290,13 @@ class Database:
         """
         full = self.full_name(name)
         where = (name.database or self.current_database, name.table)
-        known = self._tables.look([where])
+        known = self.open_tables.look([where])
         table_id = self.warehouse.catalog.known(where)
-        return self._tables.kept(table_id, full, news=table_id not in known)
+        return self.open_tables.kept(table_id, full, news=table_id not in known)
 
     def known_table(self, database: str, name: str) -> Table | None:
         """The table as this connection knows it, without a request; None if it has not opened it."""
-        return self._tables.known(self.warehouse.catalog.state.databases.get(database, {}).get(name, ""))
+        return self.open_tables.known(self.warehouse.catalog.state.databases.get(database, {}).get(name, ""))
 
     def table_names(self, database: str) -> list[str]:
         """Names of the tables of a database; UNKNOWN_DATABASE if there is none."""
@@ -274,7 +306,7 @@ class Database:
             return foreign_names(database)
         if database not in self.warehouse.databases():
             raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", "SHOW DATABASES lists those that do")
-        return self.warehouse.tables(database)
+        return self.warehouse.catalog.state.names(database)
 
     def select(self, query: str, format: str = "") -> QueryResult:
         """Run a SELECT; in `format`, where it names none itself."""
@@ -286,60 +318,30 @@ class Database:
     def _optimistic(self, query: str, context: Context, looked: list[set[str]]) -> QueryResult | None:
         """The result read from the versions that are known here, if they are still the newest; else None.
 
-        The ids of the tables that were refreshed are added to `looked`.
+        Not for a query that names a view or a union. The ids of the tables that were refreshed are added to `looked`.
         """
-        far = is_remote(self.warehouse.store) and self._is_strong_read() and not staleness_ms(self.settings)
-        known = self._tables.at_rest(self._named(query)) if far and not writes_file(parse_select(query)) else None
+        far = is_remote(self.warehouse.store) and is_strong(self) and not staleness_ms(self.settings)
+        named = [] if not far or self.warehouse.catalog.state.virtual else names_read(self, query)
+        known = self.open_tables.at_rest(named) if far and not writes_file(parse_select(query)) else None
         if not known:
             return None
 
         def resolve(database: str, name: str) -> Source | None:
             where = database or self.current_database, name
-            return self._source(known[where][0], context.now_ms) if where in known else None
+            return self.source_of(known[where][0], context.now_ms) if where in known else None
 
         def still_so() -> bool:
-            looked.append(self._tables.look(known))
-            return self._tables.unchanged(known)
+            looked.append(self.open_tables.look(known))
+            return self.open_tables.unchanged(known)
 
         return read_beside(lambda: run_select(query, resolve, context), still_so, QueryResult.close)
 
-    def _is_strong_read(self) -> bool:
-        return is_strong_read(self.settings.get("read_consistency", self.warehouse.env.read_consistency).strip("'"))
+    def resolver(self, query: str = "", looked: Iterable[set[str]] = ()) -> StatementNames:
+        """What finds the tables and views of a SELECT; see `StatementNames`."""
+        return StatementNames(self, query, looked)
 
-    def resolver(self, query: str = "", looked: Iterable[set[str]] = ()) -> Resolve:
-        """A function that finds the tables of a SELECT, at their newest versions or, for `cached` reads, as known here.
-
-        The tables that `query` names are refreshed together, unless `looked` says that they just were.
-        """
-        catalog = self.warehouse.catalog
-        staleness_s = staleness_ms(self.settings) / 1000
-        news = self._is_strong_read()
-        fresh = list(looked)
-        now_ms = self.warehouse.clock.now_ms()
-
-        def resolve(database: str, name: str) -> Source | None:
-            where = database or self.current_database
-            if where in RESERVED:
-                from mergelake.sql.foreign import foreign_table
-
-                return foreign_table(self, where, name)
-            if news and not fresh:
-                fresh.append(self._tables.look([(where, name), *self._named(query)], staleness_s))
-            table_id = catalog.state.databases.get(where, {}).get(name)
-            if table_id is None:
-                return self._source(self.open(Name(where, name)), now_ms)
-            table = self._tables.kept(table_id, f"{where}.{name}", news and table_id not in fresh[0])
-            return self._source(table, now_ms)
-
-        return resolve
-
-    def _named(self, query: str) -> list[tuple[str, str]]:
-        """Database and name of the tables in a query; none if it cannot be parsed."""
-        with suppress(MergelakeError):
-            return [(each.database or self.current_database, each.name) for each in parse_select(query).references]
-        return []
-
-    def _source(self, table: Table, now_ms: int) -> Source:
+    def source_of(self, table: Table, now_ms: int) -> Source:
+        """The table at its version known here, as a SELECT at the time `now_ms` reads it."""
         from mergelake.query.table_source import TableSource
 
         handle = table.handle
@@ -501,33 +503,18 @@ def connect(
 
 def fill_parameters(text: str, params: Mapping[str, object]) -> str:
     """`{name:Type}` replaced by the value as a literal of that type; `{name:Identifier}` by a quoted name."""
+    named: set[str] = set()
 
     def fill(name: str, kind: str) -> str:
+        named.add(name)
         if name not in params:
             raise error("BAD_ARGUMENTS", f"There is no value for the parameter {name}", f"params={{'{name}': …}}")
         value = params[name]
-        if kind == "Identifier":
-            return back_quote(str(value))
-        if value is None:
-            return f"CAST(NULL, {quote_string(kind)})"
-        text = str(int(value)) if isinstance(value, bool) else str(value)
-        return f"CAST({quote_string(text)}, {quote_string(kind)})"
+        return literal(None if value is None else str(int(value)) if isinstance(value, bool) else str(value), kind)
 
-    from mergelake.core.lexer import tokenize
-
-    out, at = [], 0
-    skip = 0
-    named: set[str] = set()
-    for token in tokenize(text):
-        if token.start < skip or token.text != "{" or token.kind != "sign":
-            continue
-        match = _PARAMETER.match(text, token.start)
-        if match is not None:
-            named.add(match.group(1))
-            out += [text[at : token.start], fill(match.group(1), match.group(2))]
-            at = skip = match.end()
+    filled = filled_in(text, fill)
     for name in params:
         if name not in named:
             hint = there_are("parameters", sorted(named))
             raise error("BAD_ARGUMENTS", f"The statement names no parameter {name!r}", hint)
-    return "".join([*out, text[at:]])
+    return filled

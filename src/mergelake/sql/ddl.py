@@ -45,13 +45,25 @@ def refuse_cluster(cursor: Cursor) -> None:
         )
 
 
-def create_table(cursor: Cursor) -> CreateTable | CloneTable:
-    """Parse what follows CREATE TABLE."""
-    if_not_exists = cursor.if_not_exists()
-    name = cursor.table_name()
+def not_replaced(cursor: Cursor, replace: bool) -> bool:
+    """Accept IF NOT EXISTS, and return whether it was there; SYNTAX_ERROR if the statement replaces."""
+    if replace and cursor.at("IF", "NOT", "EXISTS"):
+        raise cursor.error("a name: OR REPLACE goes without IF NOT EXISTS")
+    return cursor.if_not_exists()
+
+
+def skip_uuid(cursor: Cursor) -> None:
+    """Accept UUID '…' after a name, which is ignored: every table gets a new id."""
     if cursor.at("UUID") and cursor.peek(1).kind == "string":
         cursor.next()
-        cursor.next()  # ignored: the table gets a new id
+        cursor.next()
+
+
+def create_table(cursor: Cursor, *, replace: bool = False, must_exist: bool = False) -> CreateTable | CloneTable:
+    """Parse what follows CREATE [OR REPLACE] TABLE, or REPLACE TABLE: `must_exist`."""
+    if_not_exists = not_replaced(cursor, replace)
+    name = cursor.table_name()
+    skip_uuid(cursor)
     refuse_cluster(cursor)
     body: _Body | None = None
     like: Name | None = None
@@ -59,15 +71,17 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
     if cursor.accept("("):
         body = _body(cursor)
     elif cursor.accept("CLONE", "AS"):
+        if replace:
+            way_out = "CREATE TABLE … CLONE AS another one, and EXCHANGE TABLES"
+            raise error("NOT_IMPLEMENTED", "A clone in place of a table is not supported", way_out)
         return _clone(cursor, name, if_not_exists)
     elif cursor.at("AS") and cursor.peek(1).is_name and cursor.peek(1).upper not in ("SELECT", "WITH"):
         cursor.next()
         like = cursor.table_name()
     clauses, settings = _clauses(cursor, None if body is None else body.primary_key)
-    if cursor.accept("EMPTY"):
-        raise error(
-            "NOT_IMPLEMENTED", "CREATE TABLE … EMPTY AS SELECT is not supported yet", "Name the columns instead"
-        )
+    empty = cursor.accept("EMPTY")
+    if empty and not cursor.at("AS"):
+        raise cursor.error("AS")
     if cursor.accept("AS"):
         if not (cursor.at("SELECT") or cursor.at("WITH") or cursor.at("(")):
             raise cursor.error("SELECT", "WITH")
@@ -83,7 +97,9 @@ def create_table(cursor: Cursor) -> CreateTable | CloneTable:
             projections=body.projections,
             constraints=body.constraints,
         )
-    return CreateTable(name, schema, if_not_exists, like, query, clauses, settings)
+    return CreateTable(
+        name, schema, if_not_exists, like, query, clauses, settings, replace=replace, must_exist=must_exist, empty=empty
+    )
 
 
 def _clone(cursor: Cursor, name: Name, if_not_exists: bool) -> CloneTable:
@@ -114,6 +130,15 @@ def with_columns(clauses: TableSchema, columns: tuple[Column, ...]) -> TableSche
     return _build(clauses, columns=columns)
 
 
+def columns_alone(cursor: Cursor) -> tuple[Column, ...]:
+    """The columns up to the closing bracket. NOT_IMPLEMENTED for a key, an index or a constraint among them."""
+    body = _body(cursor)
+    if body.indices or body.constraints or body.primary_key is not None:
+        what = "Keys, indexes and constraints of a view are not supported"
+        raise error("NOT_IMPLEMENTED", what, "Its tables have them")
+    return body.columns
+
+
 def _body(cursor: Cursor) -> _Body:
     columns: list[Column] = []
     types: dict[str, DataType] = {}
@@ -130,7 +155,7 @@ def _body(cursor: Cursor) -> _Body:
             constraints.append(constraint(cursor))
         elif cursor.at("PRIMARY", "KEY"):
             cursor.expect("PRIMARY", "KEY")
-            primary = _key_list(cursor, frozenset())[0]
+            primary = key_list(cursor, frozenset())[0]
         elif cursor.at("PROJECTION") and cursor.peek(2).upper in ("(", "INDEX"):
             cursor.next()
             projections.append(projection(cursor))
@@ -219,15 +244,15 @@ def _clauses(
             clauses["engine"] = cursor.identifier("the name of an engine")
             clauses["engine_args"] = tuple(cursor.bracketed()) if cursor.at("(") else ()
         elif cursor.accept("PARTITION", "BY"):
-            clauses["partition_by"] = _key_list(cursor, _TABLE_WORDS)[0]
+            clauses["partition_by"] = key_list(cursor, _TABLE_WORDS)[0]
         elif cursor.accept("ORDER", "BY"):
-            texts, descending = _key_list(cursor, _TABLE_WORDS, directions=True)
+            texts, descending = key_list(cursor, _TABLE_WORDS, directions=True)
             clauses["order_by"] = texts
             clauses["order_desc"] = descending if any(descending) else ()
         elif cursor.accept("PRIMARY", "KEY"):
             if primary is not None:
                 raise error("BAD_ARGUMENTS", "Multiple primary keys are not allowed", "Give it once")
-            clauses["primary_key"] = _key_list(cursor, _TABLE_WORDS)[0]
+            clauses["primary_key"] = key_list(cursor, _TABLE_WORDS)[0]
         elif cursor.accept("SAMPLE", "BY"):
             clauses["sample_by"] = cursor.expression(_TABLE_WORDS)
         elif cursor.accept("TTL"):
@@ -248,7 +273,7 @@ def _clauses(
     return (TableSchema((), **clauses) if clauses else None), others  # type: ignore[arg-type]
 
 
-def _key_list(
+def key_list(
     cursor: Cursor, stops: frozenset[str], *, directions: bool = False
 ) -> tuple[tuple[str, ...], tuple[bool, ...]]:
     """A key: one expression, `(a, b)`, `tuple(a, b)`, `tuple()` or `()`; with DESC where `directions` allows it."""

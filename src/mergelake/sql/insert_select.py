@@ -60,7 +60,7 @@ def insert_selected(
 
 def _casted(db: Database, query: str, targets: Mapping[str, t.DataType], *, strict: bool) -> str:
     """The SELECT with its columns cast to their targets' types. Raises NUMBER_OF_COLUMNS_DOESNT_MATCH."""
-    prepared = prepare(query, db.resolver(), db.context())
+    prepared = prepare(query, db.resolver(query), db.context())
     names, kinds = prepared.columns(db.context())
     if len(names) != len(targets):
         raise error(

@@ -29,19 +29,20 @@ from mergelake.sql.values import names_and_types
 from mergelake.table.blocks import alias_given
 
 if TYPE_CHECKING:
+    from mergelake.lake.table import Table
     from mergelake.sql.database import Database
 
 _ORDERED = re.compile(r"\border\s+by\s+all\s*(settings\b[^()]*)?$", re.IGNORECASE)
 _ALSO_OF_TABLES = ("max_partitions_per_insert_block", "optimize_on_insert")
 
 
-def run_insert(db: Database, insert: Insert, script: str) -> int:
-    """Append the statement's rows and return their number."""
+def run_insert(db: Database, insert: Insert, script: str, table: Table | None = None) -> int:
+    """Append the statement's rows, to `table` if it has no name yet, and return their number."""
     if insert.infile is not None:
         if not db.allow_external_access:
             raise denied("INSERT … FROM INFILE reads a file")
         check_file(insert.infile)
-    table = db.open(insert.name)
+    table = db.open(insert.name) if table is None else table
     settings = merged(db.settings, judged(insert.settings))
     token, by_rows = _deduplication(settings, insert.query)
     strict = conversion_of(settings) == "strict"

@@ -10,22 +10,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from mergelake.core.errors import error
+from mergelake.core.errors import UnsupportedError, error
 from mergelake.core.schema import Column, TableSchema
 from mergelake.query.explain import explain
 from mergelake.query.select import prepare
 from mergelake.query.statement.access import check_fixed, check_settings, denied
 from mergelake.query.statement.settings import plain_value
 from mergelake.sql import show, statements as s
+from mergelake.sql.altering_partitions import alter_partitions
 from mergelake.sql.ddl import with_columns
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.mutating import kill_mutations, run_mutation
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.settings import check_changes, check_of_statement, check_permitted, judged, merged
+from mergelake.sql.virtual import create_view, schema_of, shown
 from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
-    from mergelake.lake.table import Table
     from mergelake.sql.database import Database
 
 
@@ -45,15 +46,19 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case s.Insert():
             run_insert(db, statement, script)
         case s.Explain(kind, query):
-            lines = explain(query, db.resolver(), db.context(), kind)
+            lines = explain(query, db.resolver(query), db.context(), kind)
             return rows_result({"explain": lines}, {"explain": "String"})
         case s.CreateTable():
             _create_table(db, statement, script)
         case s.CloneTable(name, source, if_not_exists, version, timestamp):
-            db.warehouse.clone_table(
-                db.full_name(source), db.full_name(name), version=version, timestamp=timestamp,
-                if_not_exists=if_not_exists,
-            )  # fmt: skip
+            try:
+                db.warehouse.clone_table(
+                    db.full_name(source), db.full_name(name), version=version, timestamp=timestamp,
+                    if_not_exists=if_not_exists,
+                )  # fmt: skip
+            except UnsupportedError:
+                _refuse_virtual(db, source)
+                raise
         case s.CreateDatabase(name, if_not_exists):
             if_not_exists = if_not_exists or _is_on(db, "create_if_not_exists")
             db.warehouse.create_database(name, if_not_exists=if_not_exists)
@@ -63,9 +68,16 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             db.warehouse.rename_database(name, new_name)
             if db.current_database == name:
                 db.current_database = new_name
-        case s.DropTable(names, if_exists):
+        case s.CreateView(name, query, columns, aliases, comment, if_not_exists, replaces):
+            if_not_exists = if_not_exists or _is_on(db, "create_if_not_exists")
+            create_view(
+                db, name, query, columns=columns, aliases=aliases, comment=comment, replace=replaces,
+                if_not_exists=if_not_exists and not replaces,
+            )  # fmt: skip
+        case s.DropTable(names, if_exists, view):
             for each in names:
-                db.warehouse.drop_table(db.full_name(each), if_exists=if_exists)
+                where = each.database or db.current_database, each.table
+                db.warehouse.catalog.drop_table(where, if_exists=if_exists, view=view)
         case s.TruncateTable(name, if_exists):
             if not if_exists or db.warehouse.has_table(db.full_name(name)):
                 db.open(name).truncate()
@@ -79,48 +91,48 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             return show.names(db.warehouse.databases(), like)
         case s.ShowTables(database, like):
             return show.names(db.table_names(database or db.current_database), like)
-        case s.ShowCreateTable(name):
-            text = show.create_table_text(db.full_name(name), db.open(name).schema)
-            return rows_result({"statement": [text]}, {"statement": "String"})
+        case s.ShowCreateTable(name, view):
+            return rows_result({"statement": [shown(db, name, view=view)]}, {"statement": "String"})
         case s.ShowColumns(name, like, full):
             database = name.database or db.current_database
             if database not in RESERVED:
-                return show.columns_of(db.open(name).schema, like, full=full)
+                return show.columns_of(schema_of(db, name), like, full=full)
             from mergelake.sql.foreign import describe_foreign
 
             return show.named_columns(describe_foreign(db, database, name.table), like, full=full)
         case s.Describe(_, query) if query:
-            names_and_kinds = prepare(query, db.resolver(), db.context()).columns(db.context())
+            names_and_kinds = prepare(query, db.resolver(query), db.context()).columns(db.context())
             return show.describe_columns(dict(zip(*names_and_kinds, strict=True)))
         case s.Describe(name) if (name.database or db.current_database) in RESERVED:
             database = name.database or db.current_database
             from mergelake.sql.foreign import describe_foreign
 
             return show.describe_columns(describe_foreign(db, database, name.table))
-        case s.Exists(name, False) if (name.database or db.current_database) in RESERVED:
+        case s.Exists(name, False, False) if (name.database or db.current_database) in RESERVED:
             known = db.table_names(name.database or db.current_database)
             return rows_result({"result": [int(name.table in known)]}, {"result": "UInt8"})
         case s.Describe(name):
-            return show.describe(db.open(name).schema, compact=_is_on(db, "describe_compact_output"))
+            return show.describe(schema_of(db, name), compact=_is_on(db, "describe_compact_output"))
+        case s.Exists(name, _, True):
+            virtual = db.warehouse.catalog.refresh().virtual_table(name.database or db.current_database, name.table)
+            return rows_result({"result": [int(virtual is not None and virtual.is_view)]}, {"result": "UInt8"})
         case s.Exists(name, database):
             exists = (
                 name.table in (*db.warehouse.databases(), *RESERVED)
                 if database
-                else db.warehouse.has_table(db.full_name(name))
+                else name.table in db.warehouse.catalog.refresh().names(name.database or db.current_database)
             )
             return rows_result({"result": [int(exists)]}, {"result": "UInt8"})
         case s.Optimize():
             _optimize(db, statement)
         case s.CheckTable(name):
             checks = db.open(name).check()
-            columns = {column: checks[column].to_pylist() for column in checks.column_names}
+            checked = {column: checks[column].to_pylist() for column in checks.column_names}
             if _is_on(db, "check_query_single_value_result"):
-                return rows_result({"result": [int(all(columns["is_passed"]))]}, {"result": "UInt8"})
-            return rows_result(columns, {"part_path": "String", "is_passed": "UInt8", "message": "String"})
-        case s.DropPartition(name, partition):
-            _drop_partition(db, name, partition)
-        case s.AlterPart(name, action, part):
-            _alter_part(db, db.open(name), action, part)
+                return rows_result({"result": [int(all(checked["is_passed"]))]}, {"result": "UInt8"})
+            return rows_result(checked, {"part_path": "String", "is_passed": "UInt8", "message": "String"})
+        case s.AlterPartitions():
+            alter_partitions(db, statement)
         case s.Mutate():
             run_mutation(db, statement)
         case s.KillMutation():
@@ -156,43 +168,53 @@ def _tailed(db: Database, tailed: s.Tailed, script: str, format: str) -> Result:
 def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
     full = db.full_name(statement.name)
     check_of_statement(statement.settings)
-    if_not_exists = statement.if_not_exists or _is_on(db, "create_if_not_exists")
-    if if_not_exists and statement.query and db.warehouse.has_table(full):
+    if_not_exists = not statement.replace and (statement.if_not_exists or _is_on(db, "create_if_not_exists"))
+    where = statement.name.database or db.current_database, statement.name.table
+    if if_not_exists and where[1] in db.warehouse.catalog.refresh().names(where[0]):
         return  # the SELECT must not run
     schema = statement.schema
     if schema is None:
         schema = _borrowed(db, statement)
+    insert = s.Insert(statement.name, query=statement.query) if statement.query and not statement.empty else None
+    if statement.replace:
+        replaced = db.warehouse.replacing_table(full, schema, must_exist=statement.must_exist)
+        with replaced as table:
+            if insert is not None:
+                run_insert(db, insert, script, table)
+        return
     db.warehouse.create_table(full, schema, if_not_exists=if_not_exists)
-    if statement.query:
-        run_insert(db, s.Insert(statement.name, query=statement.query), script)
+    if insert is not None:
+        run_insert(db, insert, script)
 
 
 def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
     """The schema of CREATE TABLE t AS other, or AS SELECT."""
     if statement.like is not None:
-        other = db.open(statement.like).schema
+        other = schema_of(db, statement.like)
+        indices = tuple(replace(index, since=0) for index in other.indices)
         if statement.clauses is None:
-            return replace(other, version=1)
-        return with_columns(statement.clauses, other.columns)
+            _refuse_virtual(db, statement.like)
+            return replace(other, version=1, indices=indices)
+        schema = with_columns(statement.clauses, other.columns)
+        return replace(schema, indices=indices, constraints=other.constraints)
     if statement.clauses is None:
         raise error(
             "ENGINE_REQUIRED", "CREATE TABLE … AS SELECT needs a table engine", "Write ENGINE = MergeTree ORDER BY …"
         )
     from mergelake.core.types import parse_type
 
-    prepared = prepare(statement.query, db.resolver(), db.context())
+    prepared = prepare(statement.query, db.resolver(statement.query), db.context())
     names, kinds = prepared.columns(db.context())
     columns = tuple(Column(i, name, parse_type(kind)) for i, (name, kind) in enumerate(zip(names, kinds, strict=True)))
     return with_columns(statement.clauses, columns)
 
 
-def _value(partition: s.PartitionClause) -> object:
-    """The partition's value as `Table` takes it."""
-    return partition.values[0] if len(partition.values) == 1 else partition.values
-
-
-def _partition_id(db: Database, name: s.Name, partition: s.PartitionClause) -> str:
-    return partition.id or db.open(name).partition_id(_value(partition))
+def _refuse_virtual(db: Database, name: s.Name) -> None:
+    """Raise INCORRECT_QUERY for a view or a union, as far as it is known here: there is no table like it."""
+    virtual = db.warehouse.catalog.state.virtual_table(name.database or db.current_database, name.table)
+    if virtual is not None:
+        what = f"Cannot CREATE a table AS {name}, it is a {virtual.schema.engine}"
+        raise error("INCORRECT_QUERY", what, "Write ENGINE = MergeTree ORDER BY …")
 
 
 def _is_on(db: Database, name: str) -> bool:
@@ -202,12 +224,12 @@ def _is_on(db: Database, name: str) -> bool:
 
 def _optimize(db: Database, statement: s.Optimize) -> None:
     table, partition = db.open(statement.name), statement.partition
-    whole = partition is None or not (partition.values or partition.id)
+    of_all = partition is None or partition.every
     deduplicate: Sequence[str] | bool = statement.deduplicate
     if statement.by:
         deduplicate = [name for item in statement.by for name in _matched(item, table.schema)]
     table.optimize(
-        partition_id=None if partition is None or whole else _partition_id(db, statement.name, partition),
+        partition_id=None if partition is None or of_all else partition.id or table.partition_id(partition.value),
         final=statement.final,
         skip_merged=_is_on(db, "optimize_skip_merged_partitions"),
         throw_if_noop=_is_on(db, "optimize_throw_if_noop"),
@@ -235,37 +257,13 @@ def _matched(item: str | s.ColumnMatcher, schema: TableSchema) -> list[str]:
     return [name for name in names if found.search(name) and name not in item.excluded]
 
 
-def _drop_partition(db: Database, name: s.Name, partition: s.PartitionClause) -> None:
-    table = db.open(name)
-    if not (partition.values or partition.id):
-        table.truncate()
-    else:
-        table.drop_partition(partition_id=_partition_id(db, name, partition))
-
-
 def _write_projection(db: Database, statement: s.WriteProjection) -> None:
     table, partition = db.open(statement.name), statement.partition
     if statement.if_exists and all(each.name != statement.projection for each in table.schema.projections):
         return
-    whole = not (partition.values or partition.id)
-    partition_id = None if whole else _partition_id(db, statement.name, partition)
+    partition_id = None if partition.every else partition.id or table.partition_id(partition.value)
     write = table.clear_projection if statement.action == "clear" else table.materialize_projection
     write(statement.projection, partition_id=partition_id)
-
-
-def _alter_part(db: Database, table: Table, action: str, part: str) -> None:
-    match action:
-        case "drop":
-            table.drop_part(part)
-        case "detach":
-            table.detach_part(part)
-        case "attach":
-            table.attach_part(part)
-        case _:
-            if plain_value(db.settings.get("allow_drop_detached", "0")) != "1":
-                message = "Cannot execute query: DROP DETACHED PART is disabled"
-                raise error("SUPPORT_IS_DISABLED", message, "SET allow_drop_detached = 1")
-            table.drop_detached_part(part)
 
 
 def _check_reach(db: Database, names: Iterable[str]) -> None:

@@ -23,11 +23,14 @@ from mergelake.sql.mutation_statements import delete_from, kill, partition_claus
 from mergelake.sql.script import split_statements
 from mergelake.sql.tail import ended
 from mergelake.sql.unsupported import HINTS, judged_syntax, refused
+from mergelake.sql.view_statements import create_view
 
 _REFUSED = (
     "SYSTEM", "GRANT", "REVOKE", "ATTACH", "DETACH", "BACKUP", "RESTORE", "WATCH", "BEGIN", "COMMIT", "ROLLBACK",
 )  # fmt: skip
 """First words of statements that are not supported, whatever follows."""
+_REFUSED_VIEWS = ("MATERIALIZED", "LIVE", "WINDOW")
+"""Words before VIEW that are not supported."""
 _EXPLAIN_KINDS = ("AST", "SYNTAX", "QUERY", "PLAN", "PIPELINE", "ESTIMATE", "TABLE", "CURRENT")
 
 
@@ -58,7 +61,8 @@ def _parsed(cursor: Cursor) -> s.Statement:
     word = cursor.peek().upper
     if word in ("SELECT", "WITH", "FROM", "("):
         return ended(cursor, s.Select(cursor.rest()))
-    if word in _REFUSED:
+    other_view = cursor.peek(1).upper in _REFUSED_VIEWS and cursor.peek(2).upper == "VIEW"
+    if word in _REFUSED or (word == "CREATE" and other_view):
         raise refused(cursor.text, cursor.peek().start)
     parse = _STATEMENTS.get(word)
     if parse is None:
@@ -80,9 +84,17 @@ def _create(cursor: Cursor) -> s.Statement:
         if cursor.accept("COMMENT"):
             cursor.string()
         return s.CreateDatabase(name, if_not_exists)
+    replace = cursor.accept("OR", "REPLACE")
     if cursor.accept("TABLE"):
-        return ddl.create_table(cursor)
-    raise cursor.error("TABLE", "DATABASE")
+        return ddl.create_table(cursor, replace=replace)
+    if cursor.accept("VIEW"):
+        return create_view(cursor, replace=replace)
+    raise cursor.error("TABLE", "VIEW", "DATABASE")
+
+
+def _replace(cursor: Cursor) -> s.Statement:
+    cursor.expect("TABLE")
+    return ddl.create_table(cursor, replace=True, must_exist=True)
 
 
 def _drop(cursor: Cursor) -> s.Statement:
@@ -91,15 +103,16 @@ def _drop(cursor: Cursor) -> s.Statement:
         name = cursor.identifier("the name of a database")
         cursor.accept("SYNC")
         return s.DropDatabase(name, if_exists)
-    if not cursor.accept("TABLE"):
-        raise cursor.error("TABLE", "DATABASE")
+    view = cursor.accept("VIEW")
+    if not view and not cursor.accept("TABLE"):
+        raise cursor.error("TABLE", "VIEW", "DATABASE")
     if_exists = cursor.if_exists()
     names = [cursor.table_name()]
     while cursor.accept(","):
         names.append(cursor.table_name())
     cursor.accept("SYNC")
     cursor.accept("NO", "DELAY")
-    return s.DropTable(tuple(names), if_exists)
+    return s.DropTable(tuple(names), if_exists, view)
 
 
 def _undrop(cursor: Cursor) -> s.Statement:
@@ -157,6 +170,9 @@ def _show(cursor: Cursor) -> s.Statement:
         database = cursor.identifier("the name of a database") if cursor.accept("FROM") or cursor.accept("IN") else ""
         return s.ShowTables(database, cursor.like())
     if cursor.accept("CREATE"):
+        if cursor.at("VIEW") and cursor.peek(1).is_name:
+            cursor.next()
+            return s.ShowCreateTable(cursor.table_name(), view=True)
         cursor.accept("TABLE")
         return s.ShowCreateTable(cursor.table_name())
     full = cursor.accept("FULL")
@@ -184,6 +200,9 @@ def _describe(cursor: Cursor) -> s.Statement:
 def _exists(cursor: Cursor) -> s.Statement:
     if cursor.accept("DATABASE"):
         return s.Exists(s.Name("", cursor.identifier("the name of a database")), database=True)
+    if cursor.at("VIEW") and cursor.peek(1).is_name:
+        cursor.next()
+        return s.Exists(cursor.table_name(), view=True)
     cursor.accept("TABLE")
     return s.Exists(cursor.table_name())
 
@@ -253,6 +272,7 @@ def _set(cursor: Cursor) -> s.Statement:
 
 _STATEMENTS: dict[str, Callable[[Cursor], s.Statement]] = {
     "CREATE": _create,
+    "REPLACE": _replace,
     "DROP": _drop,
     "UNDROP": _undrop,
     "TRUNCATE": _truncate,

@@ -28,11 +28,11 @@ FINISHED, FAILED_BEFORE, FAILED_WITHIN = "QueryFinish", "ExceptionBeforeStart", 
 _KINDS = {
     s.Select: "Select", s.Insert: "Insert", s.Optimize: "Optimize", s.Set: "Set", s.Use: "Use", s.Explain: "Explain",
     s.CreateDatabase: "Create", s.CreateTable: "Create", s.CloneTable: "Create",
+    s.CreateView: "Create",
     s.DropDatabase: "Drop", s.DropTable: "Drop", s.TruncateTable: "Drop",
     s.UndropTable: "Undrop", s.UndropDatabase: "Undrop",
     s.RenameDatabase: "Rename", s.RenameTable: "Rename", s.ExchangeTables: "Rename",
-    s.DropPartition: "Alter", s.AlterPart: "Alter", s.AlterSchema: "Alter",
-    s.WriteProjection: "Alter", s.KillMutation: "KillQuery",
+    s.AlterPartitions: "Alter", s.AlterSchema: "Alter", s.WriteProjection: "Alter", s.KillMutation: "KillQuery",
     s.CheckTable: "Check", s.Describe: "Describe", s.Exists: "Exists", s.ShowDatabases: "Show", s.ShowTables: "Show",
     s.ShowColumns: "Show", s.ShowCreateTable: "Show",
 }  # fmt: skip

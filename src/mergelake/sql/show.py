@@ -20,7 +20,7 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     """The CREATE TABLE statement that makes this table, laid out as ClickHouse does; `name` is `database.table`."""
     schema = without_version(schema)
     full = ".".join(quote_identifier_if_needed(part) for part in name.split(".", 1))
-    inside = [f"    {_column(column)}" for column in schema.columns]
+    inside = [f"    {column_text(column)}" for column in schema.columns]
     inside += [f"    {index_text(index)}" for index in schema.indices]
     inside += [f"    {projection_text(each)}" for each in schema.projections]
     inside += [f"    {constraint_text(constraint)}" for constraint in schema.constraints]
@@ -81,7 +81,8 @@ def _value(text: str) -> str:
     return text if re.fullmatch(r"-?\d+(\.\d+)?", text) else quote_string(text)
 
 
-def _column(column: Column) -> str:
+def column_text(column: Column) -> str:
+    """`` `k` UInt64 DEFAULT 1 COMMENT '…' ``."""
     out = f"{back_quote(column.name)} {column.type}"
     if column.default_kind:
         out += f" {column.default_kind}" + (f" {column.default}" if column.default else "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mergelake.core.schema import TableSchema
+from mergelake.core.schema import Column, TableSchema
 from mergelake.table.alter.command import SchemaCommand
 
 
@@ -26,10 +26,16 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class PartitionClause:
-    """PARTITION 202601, PARTITION (1, 'a') or PARTITION ID 'x'."""
+    """PARTITION 202601, PARTITION (1, 'a'), PARTITION ID 'x' or PARTITION ALL."""
 
     values: tuple[int | float | str | None, ...] = ()
     id: str = ""
+    every: bool = False
+
+    @property
+    def value(self) -> object:
+        """The values as `Table` takes them."""
+        return self.values[0] if len(self.values) == 1 else self.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,27 @@ class CreateTable:
     """Engine, keys and settings that go with the columns of `like` or `query`; None for those of `like`."""
     settings: Mapping[str, str | int | float] = field(default_factory=dict)
     """Those of its SETTINGS that are not a table's: they are the statement's, if ClickHouse knows them."""
+    replace: bool = False
+    """Whether it takes the place of what has the name."""
+    must_exist: bool = False
+    """REPLACE TABLE: something has the name."""
+    empty: bool = False
+    """EMPTY AS SELECT: the SELECT gives the columns alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateView:
+    """CREATE [OR REPLACE] VIEW."""
+
+    name: Name
+    query: str
+    columns: tuple[Column, ...] = ()
+    """With their types; empty for those of the query."""
+    aliases: tuple[str, ...] = ()
+    """Names of the query's columns."""
+    comment: str = ""
+    if_not_exists: bool = False
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +124,11 @@ class CloneTable:
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """DROP TABLE, of one or several."""
+    """DROP TABLE or DROP VIEW, of one or several."""
 
     names: tuple[Name, ...]
     if_exists: bool = False
+    view: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +178,10 @@ class ShowTables:
 
 @dataclass(frozen=True, slots=True)
 class ShowCreateTable:
-    """SHOW CREATE TABLE."""
+    """SHOW CREATE [TABLE | VIEW]."""
 
     name: Name
+    view: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +209,8 @@ class Exists:
     name: Name
     database: bool = False
     """EXISTS DATABASE: `name.table` is its name."""
+    view: bool = False
+    """EXISTS VIEW."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,22 +274,22 @@ class CheckTable:
 
 
 @dataclass(frozen=True, slots=True)
-class DropPartition:
-    """ALTER TABLE … DROP PARTITION."""
+class PartitionCommand:
+    """A command of ALTER TABLE on a partition or a part."""
 
-    name: Name
-    partition: PartitionClause
-    """No values and no id: PARTITION ALL."""
+    action: str
+    """`drop`, `detach`, `attach`, `drop detached`, `freeze`, `unfreeze`."""
+    partition: PartitionClause | None = None
+    part: str = ""
+    """Name of the part; of FREEZE and UNFREEZE the name after WITH NAME."""
 
 
 @dataclass(frozen=True, slots=True)
-class AlterPart:
-    """ALTER TABLE … DROP, DETACH, ATTACH PART, or DROP DETACHED PART."""
+class AlterPartitions:
+    """ALTER TABLE … DROP | DETACH | ATTACH | DROP DETACHED PARTITION | PART, [UN]FREEZE, …."""
 
     name: Name
-    action: str
-    """`drop`, `detach`, `attach`, `drop detached`."""
-    part: str
+    commands: tuple[PartitionCommand, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +346,6 @@ class WriteProjection:
     """`materialize` or `clear`."""
     projection: str
     partition: PartitionClause
-    """Empty: all partitions."""
     if_exists: bool = False
 
 
@@ -368,6 +398,7 @@ Statement = (
     | DropDatabase
     | RenameDatabase
     | CreateTable
+    | CreateView
     | CloneTable
     | DropTable
     | TruncateTable
@@ -383,8 +414,7 @@ Statement = (
     | Insert
     | Optimize
     | CheckTable
-    | DropPartition
-    | AlterPart
+    | AlterPartitions
     | Mutate
     | KillMutation
     | UndropTable

@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,7 +44,7 @@ class Subqueries:
 
     def __init__(self, db: Database, schema: TableSchema, bytes_max: int) -> None:
         """`schema` is that of the table that is changed; `bytes_max` limits the results, as text."""
-        self._resolve = cache(db.resolver())
+        self._resolve = db.resolver()
         self._context = db.context()
         self._schema = schema
         self._bytes_max = self._bytes_left = bytes_max

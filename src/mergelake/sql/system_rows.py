@@ -10,6 +10,7 @@ from mergelake.sql.system_conditions import Conditions
 
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
+    from mergelake.log.catalog import VirtualTable
     from mergelake.sql.database import Database
 
 Rows = Iterator[tuple[Any, ...]]
@@ -32,6 +33,15 @@ def all_tables(db: Database, wanted: Wanted) -> Iterator[tuple[str, str, Table]]
     for full in wanted.conditions.tables(db.warehouse.tables()):
         database, name = full.split(".", 1)
         yield database, name, db.table(full)
+
+
+def all_virtual(db: Database, wanted: Wanted) -> Iterator[tuple[str, str, VirtualTable]]:
+    """Database, name and definition of each view and union of the warehouse that is wanted."""
+    virtual = db.warehouse.catalog.state.virtual
+    known = {f"{database}.{name}": table for database, named in virtual.items() for name, table in named.items()}
+    for full in wanted.conditions.tables(sorted(known)):
+        database, name = full.split(".", 1)
+        yield database, name, known[full]
 
 
 def filled(value: Any, kind: str) -> Any:

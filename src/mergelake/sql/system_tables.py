@@ -18,12 +18,14 @@ from mergelake.core.arrow import arrow_type
 from mergelake.core.errors import InternalError, error
 from mergelake.lake.inspect import parts_table
 from mergelake.order.keys import bind_key, table_keys
+from mergelake.query.expand.parameters import parameters
 from mergelake.query.source import IN_MEMORY, ArrowScan, ArrowSource, AsOf, Layers, ReadRequest, Source
 from mergelake.sql import system_counters, system_nodes, system_part_log, system_settings
 from mergelake.sql.show import create_table_text, default_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_conditions import conditions_of, is_understood
 from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts, projection_rows
-from mergelake.sql.system_rows import NO_UUID, Rows, Wanted, all_tables, row_of, uuid_of
+from mergelake.sql.system_rows import NO_UUID, Rows, Wanted, all_tables, all_virtual, row_of, uuid_of, uuid_text
+from mergelake.sql.virtual import as_select, create_text
 from mergelake.table.shared import SharedSpace, shared_space
 
 if TYPE_CHECKING:
@@ -60,6 +62,11 @@ class SystemSource:
     def exact_rows(self) -> int | None:
         """None: the number of rows is not known before they are built."""
         return None
+
+    @property
+    def takes_final(self) -> bool:
+        """False: a system table has no engine of ours."""
+        return False
 
     def can_filter(self, predicate: str) -> bool:
         """Whether it spares requests (`conditions_of`). ClickHouse filters again."""
@@ -153,7 +160,21 @@ def _tables(db: Database, wanted: Wanted) -> Rows:
             shared.bytes,
             shared.dead_bytes,
             state.retired.bytes_on_disk,
+            [],
         )
+    for database, name, virtual in all_virtual(db, wanted):
+        here = {
+            "database": database,
+            "name": name,
+            "uuid": uuid_text(virtual.id),
+            "engine": virtual.schema.engine,
+            "create_table_query": create_text(f"{database}.{name}", virtual),
+            "engine_full": "" if virtual.is_view else engine_text(virtual.schema),
+            "comment": virtual.schema.comment,
+            "as_select": as_select(virtual) if "as_select" in wanted.columns else "",
+            "parameterized_view_parameters": list(parameters(virtual.query).items()),
+        }
+        yield row_of(here, _TABLES["tables"][0])
 
 
 def _columns(db: Database, wanted: Wanted) -> Rows:
@@ -181,6 +202,23 @@ def _columns(db: Database, wanted: Wanted) -> Rows:
                 *_measures(column.type),
                 *sizes.get(column.name, (0, 0, 0)),
             )
+    for database, name, virtual in all_virtual(db, wanted):
+        for position, column in enumerate(virtual.schema.columns, 1):
+            here = {
+                "database": database,
+                "table": name,
+                "name": column.name,
+                "type": str(column.type),
+                "position": position,
+                "comment": column.comment,
+                **dict(zip(_MEASURES, _measures(column.type), strict=True)),
+            }
+            yield row_of(here, _TABLES["columns"][0])
+
+
+_MEASURES = (
+    "character_octet_length", "numeric_precision", "numeric_precision_radix", "numeric_scale", "datetime_precision",
+)  # fmt: skip
 
 
 def _measures(kind: t.DataType) -> tuple[int | None, ...]:
@@ -393,6 +431,7 @@ _TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Wanted], Rows
             "shared_object_bytes": "UInt64",
             "shared_object_dead_bytes": "UInt64",
             "retained_bytes": "UInt64",
+            "parameterized_view_parameters": "Array(Tuple(name String, type String))",
         },
         _tables,
     ),

@@ -14,11 +14,9 @@ from mergelake.query.embedded import engine
 _ASKED_MAX = 100_000
 """Length of the longest statement that is passed to ClickHouse's parser, in characters."""
 _PERMISSIONS = "The bucket's own permissions decide who may do what"
-_TABLES = "There are databases and MergeTree tables"
+_TABLES = "There are databases, MergeTree tables, views, and Merge over tables"
+_VIEWS = "CREATE VIEW computes its rows at each SELECT; INSERT INTO … SELECT writes them down"
 _COMMIT = "Every statement is one commit"
-_CREATE_AGAIN = (
-    "DROP TABLE and CREATE TABLE, or CREATE another one and EXCHANGE TABLES: UNDROP TABLE brings the old one back"
-)
 _SYSTEM = "Look into `system`, or SELECT from it with conditions of your own"
 HINTS: dict[str, str] = {
     "ALTER": "docs/schema.md, docs/mutations.md and docs/partitions.md list the commands of ALTER TABLE",
@@ -29,14 +27,16 @@ HINTS: dict[str, str] = {
     "CHECK GRANT": _PERMISSIONS,
     "COMMIT": _COMMIT,
     "CREATE": _TABLES,
-    "CREATE OR REPLACE TABLE": _CREATE_AGAIN,
+    "CREATE LIVE VIEW": _VIEWS,
+    "CREATE MATERIALIZED VIEW": _VIEWS,
+    "CREATE WINDOW VIEW": _VIEWS,
     "DELETE": "DELETE FROM t [IN PARTITION p] WHERE … is",
     "DESCRIBE": "DESCRIBE TABLE and DESCRIBE (SELECT …) are",
     "DETACH": "DROP removes, RENAME hides",
     "DROP": _TABLES,
     "EXCHANGE": "EXCHANGE TABLES is",
     "EXECUTE": _PERMISSIONS,
-    "EXISTS": "EXISTS TABLE and EXISTS DATABASE are",
+    "EXISTS": "EXISTS TABLE, VIEW and DATABASE are",
     "EXPLAIN": "EXPLAIN of a SELECT is, as PLAN, indexes = 1, SYNTAX or AST",
     "GRANT": _PERMISSIONS,
     "INSERT": "INSERT INTO t [(a, b)] VALUES, FORMAT or SELECT is",
@@ -44,20 +44,19 @@ HINTS: dict[str, str] = {
     "MOVE": _PERMISSIONS,
     "OPTIMIZE": "OPTIMIZE TABLE t [PARTITION …] [FINAL] is",
     "RENAME": "RENAME TABLE a TO b and RENAME DATABASE a TO b are",
-    "REPLACE TABLE": _CREATE_AGAIN,
     "REPLACE": _TABLES,
     "RESTORE": "A warehouse is its objects: copy them",
     "REVOKE": _PERMISSIONS,
     "ROLLBACK": _COMMIT,
     "SET": "SET name = value is",
     "SHOW": _SYSTEM,
-    "SHOW CREATE": "SHOW CREATE TABLE is",
+    "SHOW CREATE": "SHOW CREATE TABLE and SHOW CREATE VIEW are",
     "START": _COMMIT,
     "SYSTEM": "A table here has no server to command; merges run in `mergelake node` or by OPTIMIZE",
     "TABLE": "Write SELECT * FROM the table",
     "UPDATE": "UPDATE t SET a = x, … [IN PARTITION p] WHERE … is",
     "VALUES": "Write SELECT * FROM values(…)",
-    "WATCH": "There are no views",
+    "WATCH": "There are no live views",
 }
 """First words of a statement -> hint; the longest match counts."""
 _ANYWHERE = {

@@ -2,7 +2,9 @@
 
 CREATE writes the first entry of the table's log and then its name, so a name always has a table (a crash in between
 leaves a table without a name, which collection removes). DROP removes the name and then marks the table as dropped, so
-that an insert under way fails.
+that an insert under way fails. A replacement removes one name and puts another in a single entry.
+
+Views and unions of tables are in this log alone.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from mergelake.core.errors import ConflictError, InvalidInputError, MergelakeErr
 from mergelake.core.ids import IdSource
 from mergelake.core.schema import TableSchema
 from mergelake.log.backends import Backends
-from mergelake.log.catalog import DEFAULT, CatalogMachine, CatalogState, no_database, no_table
+from mergelake.log.catalog import DEFAULT, CatalogMachine, CatalogState, VirtualTable, no_database, no_table
 from mergelake.log.commit import Log
 from mergelake.log.machine import TableMachine
 from mergelake.log.migrate import new_tree, place_of_new
@@ -27,7 +29,9 @@ from mergelake.log.operations import (
     DropTable,
     Exchange,
     PutTable,
+    PutVirtual,
     RemoveTable,
+    RemoveVirtual,
     RenameDatabase,
     RenameTable,
     TableOp,
@@ -37,7 +41,15 @@ from mergelake.store.probe import probe_create_if_absent
 from mergelake.store.protocol import Store
 from mergelake.table.clone import check_holds, plan_clone, take_holds
 from mergelake.table.handle import TableHandle
-from mergelake.table.undrop import last_drop, last_drop_of_database, require_undroppable, undrop
+from mergelake.table.undrop import (
+    Removal,
+    definition_of,
+    last_drop,
+    last_drop_of_database,
+    named_ids,
+    require_undroppable,
+    undrop,
+)
 
 LOG_PREFIX = "_catalog/log"
 """Prefix of the catalog's log."""
@@ -110,8 +122,7 @@ class Catalog:
             dropped[:] = state.databases.get(name, {}).values()
             if name not in state.databases:
                 return () if if_exists else (DropDatabase(name),)
-            tables = state.databases[name].items()
-            return (*(RemoveTable(name, table, table_id) for table, table_id in tables), DropDatabase(name))
+            return (*(_removal(state, (name, table)) for table in state.names(name)), DropDatabase(name))
 
         self._commit_known(build)
         for table_id in dropped:
@@ -123,9 +134,73 @@ class Catalog:
         existing = self._existing(name)
         if existing is not None:
             return self._taken(name, existing, if_not_exists)
+        return self._put(name, self._begin_checked(schema), if_not_exists)
+
+    def _begin_checked(self, schema: TableSchema) -> TableHandle:
         from mergelake.table.define import check_schema  # loads kernels that opening a table does not need
 
-        return self._put(name, self._begin_table(self._ids.new_id(), check_schema(schema)), if_not_exists)
+        return self._begin_table(self._ids.new_id(), check_schema(schema))
+
+    def begin_table(self, name: Name, schema: TableSchema) -> TableHandle:
+        """A new table that is to be called `name`, and is not yet: `put_table` or `drop_nameless` follows.
+
+        If the process ends before, collection removes it. UNKNOWN_DATABASE if the database is missing.
+        """
+        _check_name(name[1], "table")
+        self._existing(name)
+        return self._begin_checked(schema)
+
+    def drop_nameless(self, handle: TableHandle) -> None:
+        """Drop a table that never got its name."""
+        self._mark_dropped(handle.directory)
+
+    def put_table(self, name: Name, handle: TableHandle, *, must_exist: bool = False) -> None:
+        """Give a table without a name this one, in place of what has it: that is dropped, in the same entry.
+
+        UNKNOWN_TABLE if nothing has it and it `must_exist`. If this raises, the table is dropped.
+        """
+        try:
+            self._replace(name, PutTable(*name, handle.directory), must_exist)
+        except (ConflictError, InvalidInputError, NotFoundError):
+            self._mark_dropped(handle.directory)
+            raise
+
+    def create_virtual(
+        self,
+        name: Name,
+        schema: TableSchema,
+        query: str = "",
+        reads: Sequence[Name] = (),
+        *,
+        if_not_exists: bool = False,
+        replace: bool = False,
+    ) -> bool:
+        """A new view or union of tables (see `VirtualTable`); whether it was made.
+
+        With `replace` in place of what has the name, which is dropped. TABLE_ALREADY_EXISTS for a name that is taken,
+        unless `if_not_exists` or `replace`; INFINITE_LOOP if it would read itself.
+        """
+        _check_name(name[1], "table")
+        self.begin()
+        op = PutVirtual(*name, self._ids.new_id(), schema, query, tuple(map(".".join, reads)))
+        if replace:
+            self._replace(name, op, must_exist=False)
+            return True
+        committed = self._log.commit(lambda state: () if if_not_exists and name[1] in state.names(name[0]) else (op,))
+        return committed.entry is not None
+
+    def _replace(self, name: Name, put: PutTable | PutVirtual, must_exist: bool) -> None:
+        dropped: list[str] = []
+
+        def build(state: CatalogState) -> Sequence[CatalogOp]:
+            dropped[:] = _tables_of(state, name)
+            if name[1] not in state.names(name[0]):
+                return (RemoveTable(*name, ""), put) if must_exist else (put,)
+            return (_removal(state, name), put)
+
+        self._commit_known(build, passes_on=False)  # what is replaced depends on the state
+        for table_id in dropped:
+            self._mark_dropped(table_id)
 
     def clone_table(self, name: Name, source: TableHandle, state: State, *, if_not_exists: bool = False) -> TableHandle:
         """A new table with the rows of a state of another, without copying them; see `clone`.
@@ -165,42 +240,47 @@ class Catalog:
         """Give a new table its name; returns the table that has it already, if that is allowed."""
 
         def build(state: CatalogState) -> Sequence[CatalogOp]:
-            taken = name[1] in state.databases.get(name[0], {})
+            taken = name[1] in state.names(name[0])
             return () if if_not_exists and taken else (PutTable(*name, handle.directory),)
 
         committed = self._log.commit(build)
         if committed.entry is None:
-            return self._taken(name, committed.state.databases[name[0]][name[1]], if_not_exists)
+            return self._taken(name, _id_of(committed.state, name), if_not_exists)
         return handle
 
-    def drop_table(self, name: Name, *, if_exists: bool = False) -> None:
-        """Remove a table; UNKNOWN_TABLE unless it may be missing."""
+    def drop_table(self, name: Name, *, if_exists: bool = False, view: bool = False) -> None:
+        """Remove a table or a virtual one; UNKNOWN_TABLE unless it may be missing.
+
+        With `view` nothing but a view: INCORRECT_QUERY for others.
+        """
         dropped: list[str] = []
 
         def build(state: CatalogState) -> Sequence[CatalogOp]:
-            table_id = state.databases.get(name[0], {}).get(name[1])
-            dropped[:] = [table_id] if table_id else []
-            if table_id is None and if_exists:
-                return ()
-            return (RemoveTable(*name, table_id or ""),)
+            dropped[:] = _tables_of(state, name)
+            if name[1] not in state.names(name[0]):
+                return () if if_exists else (RemoveTable(*name, ""),)
+            virtual = state.virtual_table(*name)
+            if view and (virtual is None or not virtual.is_view):
+                raise error("INCORRECT_QUERY", f"Table {'.'.join(name)} is not a View", "DROP TABLE drops it")
+            return (_removal(state, name),)
 
         self._commit_known(build)
         for table_id in dropped:
             self._mark_dropped(table_id)
 
-    def undrop_table(self, name: Name, table_id: str = "") -> TableHandle:
-        """Restore a dropped table: the last one with this name, or the one with this id.
+    def undrop_table(self, name: Name, table_id: str = "") -> TableHandle | None:
+        """Restore a dropped table: the last one with this name, or the one with this id. None if it is a virtual one.
 
         TABLE_ALREADY_EXISTS if the name is taken, UNKNOWN_TABLE if there was none, or if its objects were collected.
         """
         if self._existing(name) is not None:
             raise _cannot_undrop(name)
-        dropped_id = last_drop(self._log, *name, table_id)
-        if not dropped_id:
+        dropped = last_drop(self._log, *name, table_id)
+        if dropped is None:
             label = ".".join(name) + (f" ({table_id})" if table_id else "")
             message = f"Table {label} was not dropped, or is there under another name"
             raise error("UNKNOWN_TABLE", message, f"SHOW TABLES FROM {name[0]} lists those that exist")
-        return self._undrop([(name, dropped_id)])[0]
+        return next(iter(self._undrop([dropped])), None)
 
     def undrop_database(self, name: str) -> list[TableHandle]:
         """Restore a database and the tables that it had when it was dropped; none of them, if one cannot be restored.
@@ -212,33 +292,37 @@ class Catalog:
         if name in state.databases and name != DEFAULT:
             hint = f"UNDROP TABLE {name}.… brings single tables back"
             raise error("DATABASE_ALREADY_EXISTS", f"Cannot undrop database, {name} already exists", hint)
-        tables = last_drop_of_database(self._log, name)
-        if tables is None:
+        removed = last_drop_of_database(self._log, name)
+        if removed is None:
             raise no_database(state, name).as_error()
-        taken = next((table for table in tables if table in state.databases.get(name, {})), None)
+        taken = next((op.name for op in removed if op.name in state.names(name)), None)
         if taken is not None:
             raise _cannot_undrop((name, taken))
-        named = {table_id for _, _, table_id in state.tables()}
-        wanted = [((name, table), table_id) for table, table_id in tables.items() if table_id not in named]
+        named = named_ids(state)
+        wanted = [op for op in removed if op.table_id not in named]
         return self._undrop(wanted, () if name == DEFAULT else (CreateDatabase(name),))
 
-    def _undrop(self, wanted: Sequence[tuple[Name, str]], first: Sequence[CatalogOp] = ()) -> list[TableHandle]:
+    def _undrop(self, wanted: Sequence[Removal], first: Sequence[CatalogOp] = ()) -> list[TableHandle]:
         """Restore the tables, then all of their names in one entry: after a crash in between, collection drops them."""
         handles: list[TableHandle] = []
         lost: list[str] = []
-        for name, table_id in wanted:
+        names: list[CatalogOp] = []
+        for op in wanted:
+            if isinstance(op, RemoveVirtual):
+                names.append(definition_of(self._log, op))
+                continue
+            names.append(PutTable(op.database, op.name, op.table_id))
             try:
-                handles.append(self.open_id(table_id))
+                handles.append(self.open_id(op.table_id))
                 require_undroppable(handles[-1].log.state)
             except NotFoundError:
-                lost.append(".".join(name))
+                lost.append(f"{op.database}.{op.name}")
         if lost:
             message = f"What was in {', '.join(lost)} has been collected since it was dropped"
             hint = "CREATE DATABASE makes the database anew, and UNDROP TABLE brings back the others" if first else ""
             raise error("UNKNOWN_TABLE", message, hint)
         for handle in handles:
             undrop(handle)
-        names = [PutTable(*name, table_id) for name, table_id in wanted]
         self._commit_known(lambda _: [*first, *names])
         return handles
 
@@ -269,9 +353,7 @@ class Catalog:
             raise no_warehouse(self._store.url, f"Table {'.'.join(name)} does not exist: there")
         if name[0] not in state.databases:
             raise no_database(state, name[0]).as_error()
-        if name[1] not in state.databases[name[0]]:
-            raise no_table(state, *name).as_error()
-        return state.databases[name[0]][name[1]]
+        return _id_of(state, name)
 
     def open_table(self, name: Name) -> TableHandle:
         """The table called `name`."""
@@ -289,29 +371,61 @@ class Catalog:
         return Log(self._store, f"{table_id}/_log", TableMachine(), **options)
 
     def _existing(self, name: Name) -> str | None:
-        """The id of the table with this name, None if there is none; UNKNOWN_DATABASE if its database is missing."""
+        """The id of the table with this name, "" if it is a virtual one, None if there is none.
+
+        UNKNOWN_DATABASE if its database is missing.
+        """
         state = self.state
-        if name[0] not in state.databases or name[1] in state.databases[name[0]]:
+        if name[0] not in state.databases or name[1] in state.names(name[0]):
             state = self.refresh()
         if name[0] not in state.databases:
             raise no_database(state, name[0]).as_error()
-        return state.databases[name[0]].get(name[1])
+        return "" if state.virtual_table(*name) is not None else state.databases[name[0]].get(name[1])
 
     def _taken(self, name: Name, table_id: str, if_not_exists: bool) -> TableHandle:
         if not if_not_exists:
             raise error("TABLE_ALREADY_EXISTS", f"Table {name[0]}.{name[1]} already exists", "Use IF NOT EXISTS")
-        return self.open_id(table_id)
+        return self.open_id(table_id or _id_of(self.state, name))
 
-    def _commit_known(self, build: Callable[[CatalogState], Sequence[CatalogOp]]) -> None:
-        """Refresh, then commit operations that depend on existing names."""
+    def _commit_known(self, build: Callable[[CatalogState], Sequence[CatalogOp]], *, passes_on: bool = True) -> None:
+        """Refresh, then commit operations that depend on existing names; `passes_on` as in `Log.commit`."""
         self.refresh()
-        self._log.commit(build)
+        self._log.commit(build, passes_on=lambda: passes_on)
 
     def _mark_dropped(self, table_id: str) -> None:
         try:
             self.open_id(table_id).log.commit(lambda state: () if state.dropped else (DropTable(),))
         except MergelakeError as problem:  # the name is removed, which is all that DROP guarantees
             _logger.warning("table %s lost its name, but could not be marked as dropped: %s", table_id, problem)
+
+
+def _id_of(state: CatalogState, name: Name) -> str:
+    """The id of a table; UNKNOWN_TABLE if there is none, NOT_IMPLEMENTED for a virtual one."""
+    table_id = state.databases[name[0]].get(name[1])
+    if table_id is None:
+        virtual = state.virtual_table(*name)
+        raise no_table(state, *name).as_error() if virtual is None else has_no_rows(name, virtual)
+    return table_id
+
+
+def has_no_rows(name: Name, virtual: VirtualTable) -> MergelakeError:
+    """The error for doing to a view or a union what needs rows of its own."""
+    what = f"{'.'.join(name)} is a {virtual.schema.engine}, which has no rows of its own"
+    return error("NOT_IMPLEMENTED", what, "SELECT reads it; write to the tables that it reads")
+
+
+def _tables_of(state: CatalogState, name: Name) -> list[str]:
+    """The id of the table with this name; none if it is missing or a virtual one."""
+    table_id = state.databases.get(name[0], {}).get(name[1])
+    return [] if table_id is None else [table_id]
+
+
+def _removal(state: CatalogState, name: Name) -> CatalogOp:
+    """The operation that removes a name that exists."""
+    virtual = state.virtual_table(*name)
+    if virtual is not None:
+        return RemoveVirtual(*name, virtual.id)
+    return RemoveTable(*name, state.databases[name[0]][name[1]])
 
 
 def no_warehouse(url: str, subject: str = "There") -> MergelakeError:

@@ -3,17 +3,18 @@
 A drop retires the parts and deletes nothing; their objects are collected when the version before the drop is no longer
 kept (`history_retention_seconds`). Until then the parts can be added again as in a rollback, under new ids over the
 same objects, and with the mutations that some of them lack. Nothing else is restored: no volatile parts and detached
-parts, and no tags of versions that were no longer part of history.
+parts, and no tags of versions that were no longer part of history. A view is put back as it was defined, at any time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from mergelake.core.errors import error
+from mergelake.core.errors import CorruptDataError, error
 from mergelake.log.catalog import CatalogState
 from mergelake.log.commit import Log
-from mergelake.log.operations import DropDatabase, Entry, RemoveTable, TableOp, UndropTable
+from mergelake.log.operations import DropDatabase, Entry, PutVirtual, RemoveTable, RemoveVirtual, TableOp, UndropTable
 from mergelake.log.state import State
 from mergelake.table.handle import TableHandle
 from mergelake.table.rollback import back_to
@@ -44,24 +45,41 @@ def require_undroppable(state: State) -> None:
         raise error("UNKNOWN_TABLE", "The table has been dropped, and its rows have been collected since")
 
 
-def last_drop(log: Log[CatalogState], database: str, table: str, table_id: str = "") -> str:
-    """The id of the last dropped table with this name, "" if there is none; restored tables do not count."""
-    named = {held for _, _, held in log.state.tables()}
+Removal = RemoveTable | RemoveVirtual
+
+
+def last_drop(log: Log[CatalogState], database: str, table: str, table_id: str = "") -> Removal | None:
+    """The last drop of a table or a virtual one with this name, if there is one; restored ones do not count."""
+    named = named_ids(log.state)
     for entry in _backwards(log):
         for op in reversed(entry.ops):
-            if not isinstance(op, RemoveTable) or (op.database, op.name) != (database, table):
+            if not isinstance(op, Removal) or (op.database, op.name) != (database, table):
                 continue
             if op.table_id not in named and table_id in ("", op.table_id):
-                return op.table_id
-    return ""
+                return op
+    return None
 
 
-def last_drop_of_database(log: Log[CatalogState], database: str) -> dict[str, str] | None:
-    """The tables, by name, that a database had when it was last dropped; None if it never was."""
+def named_ids(state: CatalogState) -> set[str]:
+    """The ids of all tables and virtual ones that have a name."""
+    virtual = (table.id for tables in state.virtual.values() for table in tables.values())
+    return {*(held for _, _, held in state.tables()), *virtual}
+
+
+def definition_of(log: Log[CatalogState], removed: RemoveVirtual) -> PutVirtual:
+    """The operation that puts a removed view or union back under the name that it had."""
+    for entry in _backwards(log):
+        for op in entry.ops:
+            if isinstance(op, PutVirtual) and op.table_id == removed.table_id:
+                return replace(op, database=removed.database, name=removed.name)
+    raise CorruptDataError(f"The catalog's log removes {removed.database}.{removed.name}, and never made it")
+
+
+def last_drop_of_database(log: Log[CatalogState], database: str) -> list[Removal] | None:
+    """The removals of what a database had when it was last dropped; None if it never was."""
     for entry in _backwards(log):
         if DropDatabase(database) in entry.ops:
-            removed = [op for op in entry.ops if isinstance(op, RemoveTable) and op.database == database]
-            return {op.name: op.table_id for op in removed}
+            return [op for op in entry.ops if isinstance(op, Removal) and op.database == database]
     return None
 
 

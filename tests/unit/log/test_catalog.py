@@ -7,6 +7,8 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import CorruptDataError, InvalidInputError, NotFoundError
 from mergelake.core.ids import SeededIds
+from mergelake.core.schema import Column, TableSchema
+from mergelake.core.types import parse_type
 from mergelake.log.catalog import CatalogMachine, CatalogState, check
 from mergelake.log.commit import Log
 from mergelake.log.operations import (
@@ -16,12 +18,20 @@ from mergelake.log.operations import (
     Entry,
     Exchange,
     PutTable,
+    PutVirtual,
     RemoveTable,
+    RemoveVirtual,
+    RenameDatabase,
     RenameTable,
 )
 from mergelake.store.memory import MemoryStore
 
 MACHINE = CatalogMachine()
+VIEW = TableSchema((Column(0, "k", parse_type("UInt64")),), engine="View")
+
+
+def view(name, *reads, database="default", number="1"):
+    return PutVirtual(database, name, number, VIEW, f"SELECT k FROM {', '.join(reads)}", reads)
 
 
 def state_of(*ops):
@@ -101,3 +111,55 @@ def test_the_catalog_lives_in_a_log_like_any_other():
         log.commit(lambda _, n=number: [PutTable("default", f"t{n}", str(n))])
     assert Log.open(store, "_catalog/log", MACHINE, **options).state == log.state
     assert [item.key for item in store.list("_catalog/log/checkpoints")]
+
+
+def test_views_and_tables_share_one_space_of_names():
+    state = state_of(CreateDatabase("d"), PutTable("default", "t", "1"), view("v", "default.t"))
+    assert state.names("default") == ["t", "v"]
+    assert list(state.tables()) == [("default", "t", "1")]
+    assert check(state, PutTable("default", "v", "2")).name == "TABLE_ALREADY_EXISTS"
+    assert check(state, view("t")).name == "TABLE_ALREADY_EXISTS"
+    assert check(state, view("w", database="nowhere")).name == "UNKNOWN_DATABASE"
+    assert check(state, RemoveTable("default", "v", "1")) is not None
+    assert check(state, RemoveVirtual("default", "t", "1")) is not None
+    assert check(state, RemoveVirtual("default", "v", "another")) is not None
+    assert check(state, RemoveVirtual("default", "v", "1")) is None
+    assert check(state, DropDatabase("default")) is not None
+
+    moved = MACHINE.fold(state, [Entry(2, "x", 1, "a", (Exchange("default", "t", "default", "v"),))])
+    assert (moved.databases["default"], moved.virtual_table("default", "t").id) == ({"v": "1"}, "1")
+    moved = MACHINE.fold(moved, [Entry(3, "x", 1, "a", (RenameTable("default", "t", "d", "w"),))])
+    assert (moved.names("default"), moved.names("d")) == (["v"], ["w"])
+    moved = MACHINE.fold(moved, [Entry(4, "x", 1, "a", (RenameDatabase("d", "e"), RemoveVirtual("e", "w", "1")))])
+    assert (moved.names("e"), moved.virtual) == ([], {})
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        view("a", "default.a"),
+        view("a", "default.b"),
+        RenameTable("default", "c", "default", "t"),
+        Exchange("default", "c", "default", "u"),
+        RenameDatabase("d", "e"),
+    ],
+)
+def test_no_view_comes_to_read_itself(op):
+    state = state_of(
+        CreateDatabase("d"),
+        PutTable("default", "u", "1"),
+        view("b", "default.a"),
+        view("c", "default.t", "default.u"),
+        view("x", "e.x", database="d"),
+    )
+    reject = check(state, op)
+    assert reject is not None
+    assert reject.name == "INFINITE_LOOP"
+
+
+def test_checkpoints_with_views_have_a_format_of_their_own():
+    state = state_of(CreateDatabase("d"), PutTable("d", "t", "1"), view("v", "d.t"), view("w", "default.v", "d.t"))
+    encoded = MACHINE.encode(state)
+    assert MACHINE.decode(encoded, "key") == state
+    assert b'"format":3' in encoded
+    assert b'"format":2' in MACHINE.encode(state_of(PutTable("default", "t", "1")))

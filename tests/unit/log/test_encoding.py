@@ -39,6 +39,9 @@ EVERY_KIND = (
     ops.Mutation("m", "DELETE WHERE 1"),
     ops.Mutation("m", "DELETE WHERE 1", ("2026",)),
     ops.Mutation("m", "DELETE WHERE 1", ()),
+    ops.Mutation("m", "DELETE WHERE 1", ("a",), only=("p1", "p2"), schema_version=3),
+    ops.Tag("frozen", 3, ("a", "b")),
+    ops.Tag("nothing", 3, ()),
     ops.MarkMutated("p", ("a" * 32,), (7, 9)),
     ops.FinishMutations(("m",)),
     ops.MutationFailed((7,), "p_1_1_0", "CANNOT_PARSE_TEXT", "why"),
@@ -58,6 +61,9 @@ EVERY_KIND = (
     ops.RenameTable("d", "t", "d2", "t2"),
     ops.RenameDatabase("d", "d2"),
     ops.Exchange("d", "t", "d2", "t2"),
+    ops.PutVirtual("d", "v", "id", SCHEMA, "SELECT é FROM d.t", ("d.t",)),
+    ops.PutVirtual("d", "m", "id", SCHEMA),
+    ops.RemoveVirtual("d", "v", "id"),
 )
 
 

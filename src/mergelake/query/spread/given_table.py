@@ -51,6 +51,11 @@ class GivenTable:
         """None: not known when the statement is planned."""
         return None
 
+    @property
+    def takes_final(self) -> bool:
+        """False: there is no engine."""
+        return False
+
     def can_filter(self, predicate: str) -> bool:
         """False: filtering before ClickHouse saves nothing."""
         return False

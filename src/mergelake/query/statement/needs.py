@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from mergelake.core.lexer import Token
-from mergelake.query.source import ReadRequest, Source
+from mergelake.query.source import Readable, ReadRequest
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference, names_in
 from mergelake.query.statement.settings import keeps_conditions
 from mergelake.query.statement.settings_semantics import statement_settings
@@ -58,7 +58,7 @@ _NOT_BEFORE_ALIAS = frozenset(
 
 
 def wanted(
-    parsed: ParsedSelect, reference: TableReference, source: Source, sources: Mapping[TableReference, Source]
+    parsed: ParsedSelect, reference: TableReference, source: Readable, sources: Mapping[TableReference, Readable]
 ) -> ReadRequest:
     """The columns and rows of `reference` that the statement needs. `sources` has the table of every reference.
 
@@ -85,7 +85,7 @@ def wanted(
     )
 
 
-def computed_names(parsed: ParsedSelect, reference: TableReference, source: Source) -> list[str]:
+def computed_names(parsed: ParsedSelect, reference: TableReference, source: Readable) -> list[str]:
     """The computed columns that the scope of `reference` mentions; the column `n.a` does not mention `n`."""
     scope = parsed.scope_of[reference]
     if not source.computed or reference.in_operator:
@@ -100,7 +100,7 @@ def computed_names(parsed: ParsedSelect, reference: TableReference, source: Sour
     return [name for name in source.computed if name in names]
 
 
-def matched(source: Source) -> set[str]:
+def matched(source: Readable) -> set[str]:
     """The columns that COLUMNS may mean and a star does not: MATERIALIZED and ALIAS ones.
 
     No virtual ones, and not `n` for the columns `n.a` and `n.b` of a Nested.
@@ -168,7 +168,7 @@ def _counts_columns(parsed: ParsedSelect, scope: Scope) -> bool:
 
 
 def predicates(
-    parsed: ParsedSelect, reference: TableReference, source: Source, sources: Mapping[TableReference, Source]
+    parsed: ParsedSelect, reference: TableReference, source: Readable, sources: Mapping[TableReference, Readable]
 ) -> tuple[str, str]:
     """The conjuncts of WHERE and of PREWHERE that the table can evaluate alone, as text without qualifiers."""
     scope = parsed.scope_of[reference]
@@ -185,7 +185,7 @@ def predicates(
     return out[0], out[1]
 
 
-def prewhere_alone(parsed: ParsedSelect, reference: TableReference, source: Source) -> str:
+def prewhere_alone(parsed: ParsedSelect, reference: TableReference, source: Readable) -> str:
     """PREWHERE as text over the columns of the only table of its scope; empty if it needs anything else."""
     scope = parsed.scope_of[reference]
     if scope.sources != (reference,) or scope.array_join or computed_names(parsed, reference, source):
@@ -249,8 +249,8 @@ def _own_text(
     conjunct: tuple[int, int],
     reference: TableReference,
     scope: Scope,
-    source: Source,
-    sources: Mapping[TableReference, Source],
+    source: Readable,
+    sources: Mapping[TableReference, Readable],
     banned: set[str],
 ) -> str:
     """The text of a condition without qualifiers; empty if it uses anything but columns of this table."""

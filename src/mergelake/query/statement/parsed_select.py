@@ -71,6 +71,25 @@ class CteUse:
 
 
 @dataclass(frozen=True, slots=True)
+class TableCall:
+    """A table function in a FROM; offsets are in characters."""
+
+    database: str
+    """Empty if the statement does not name it."""
+    name: str
+    start: int
+    """First character of the name, with its database."""
+    name_at: int
+    """First character of the name without it."""
+    end: int
+    """One past the closing bracket."""
+    arguments: Range
+    """Tokens between the brackets."""
+    aliased: bool
+    """Whether it has an alias."""
+
+
+@dataclass(frozen=True, slots=True)
 class Item:
     """An expression of a list."""
 
@@ -168,11 +187,16 @@ class ParsedSelect(TokenizedText):
     format_at: tuple[int, int] | None
     """Position of a final FORMAT clause, in characters."""
     format: str
-    table_functions: tuple[str, ...]
-    """Names of its table functions."""
+    calls: tuple[TableCall, ...]
+    """Its table functions."""
     cte_uses: tuple[CteUse, ...]
     loose_settings: tuple[Range, ...]
     """SETTINGS clauses that are in no scope: `(SELECT 1) UNION ALL (SELECT 2) SETTINGS …`."""
+
+    @property
+    def table_functions(self) -> tuple[str, ...]:
+        """Names of its table functions."""
+        return tuple(call.name for call in self.calls)
 
     def items(self, first: int, end: int) -> list[Item]:
         """The items of a comma-separated list."""

@@ -14,7 +14,15 @@ from mergelake.core.errors import error
 from mergelake.core.lexer import Token, tokenize
 from mergelake.core.text import unescape
 from mergelake.query.source import AsOf
-from mergelake.query.statement.parsed_select import CteUse, ParsedSelect, Range, Scope, TableReference, TokenizedText
+from mergelake.query.statement.parsed_select import (
+    CteUse,
+    ParsedSelect,
+    Range,
+    Scope,
+    TableCall,
+    TableReference,
+    TokenizedText,
+)
 
 _KEPT_LENGTH_MAX = 100_000
 """Maximum length, in characters, of a text whose result is cached."""
@@ -145,7 +153,7 @@ class _Walker:
         self.files: list[Token] = []
         self.format_at: tuple[int, int] | None = None
         self.format = ""
-        self.table_functions: list[str] = []
+        self.calls: list[tuple[TableReference, int]] = []
         self.cte_uses: list[CteUse] = []
         self.loose_settings: list[Range] = []
         self._run_end = 0
@@ -168,10 +176,26 @@ class _Walker:
             tuple(self.files),
             self.format_at,
             self.format,
-            tuple(self.table_functions),
+            tuple(map(self._call, self.calls)),
             tuple(self.cte_uses),
             tuple(self.loose_settings),
         )
+
+    def _call(self, found: tuple[TableReference, int]) -> TableCall:
+        """The table function of a name and the index of the bracket after it."""
+        named, opening = found
+        closing, depth = opening, 0
+        while self.tokens[closing].kind != "end":
+            if self.tokens[closing].kind == "sign":
+                depth += (self.tokens[closing].text in "([{") - (self.tokens[closing].text in ")]}")
+            if depth == 0:
+                break
+            closing += 1
+        after = self.tokens[min(closing + 1, len(self.tokens) - 1)]
+        aliased = after.upper == "AS" or (after.is_name and after.upper not in _NOT_ALIASES)
+        end = self.tokens[closing].end
+        name_at = self.tokens[opening - 1].start
+        return TableCall(named.database, named.name, named.start, name_at, end, (opening + 1, closing), aliased)
 
     def _pop(self, at: int) -> None:
         frame = self.stack.pop()
@@ -439,7 +463,7 @@ class _Walker:
         scope.joins.append(frame.join)
         reference, following = self._name(at)
         if self.tokens[following].text == "(":
-            self.table_functions.append(reference.name)
+            self.calls.append((reference, following))
             scope.sources.append(None)
             return following
         if not reference.database and self._is_cte(reference.name):

@@ -44,6 +44,14 @@ def without_moments(parsed: ParsedSelect) -> str:
     return text
 
 
+def check_syntax(parsed: ParsedSelect) -> None:
+    """Raise the SYNTAX_ERROR of a statement that ClickHouse cannot read."""
+    try:
+        engine.run(f"SELECT formatQuery({quote_string(without_moments(parsed))})")
+    except MergelakeError:
+        raise in_own_words(parsed) from None
+
+
 def in_own_words(parsed: ParsedSelect) -> MergelakeError:
     """The syntax error with its position in the user's text rather than in the rewritten one."""
     text = without_moments(parsed)

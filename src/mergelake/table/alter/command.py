@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.table.alter.columns import RenameColumn
+from mergelake.table.alter.keys import check_new_key
 from mergelake.table.alter.modify_column import ModifyColumn
 
 
@@ -40,6 +41,7 @@ def altered(schema: TableSchema, commands: Sequence[SchemaCommand]) -> TableSche
         return schema
     checked = check_schema(after)
     check_projected(schema, checked)
+    check_new_key(schema, checked)
     return checked
 
 

@@ -15,14 +15,20 @@ from mergelake.table.alter.values import check_values, parts_to_judge
 from mergelake.table.handle import TableHandle
 
 
-def alter(handle: TableHandle, commands: Sequence[SchemaCommand]) -> int:
+class RowsChanged(Exception):
+    """Rows of the table have changed since they were read."""
+
+
+def alter(handle: TableHandle, commands: Sequence[SchemaCommand], *, rows_of: int | None = None) -> int:
     """Change the definition of a table; returns the version that has all changes.
 
     Several commands are one entry of the log, and none if nothing changes. Raises the errors of `altered`,
     `check_pending` and `check_values`, and then nothing is logged. Columns that get a type which not every value fits
     are read first, those of parts that are added meanwhile too.
+
+    `rows_of`: the version whose rows were checked for the commands. Raises RowsChanged if others are there now.
     """
-    attempt = _Attempt(commands)
+    attempt = _Attempt(commands, rows_of)
     while True:
         committed = handle.log.commit(attempt.build, passes_on=lambda: False)
         if not attempt.unjudged:
@@ -36,6 +42,7 @@ class _Attempt:
     """The operations of an ALTER, and the parts whose values have to be looked at before."""
 
     commands: Sequence[SchemaCommand]
+    rows_of: int | None
     judged: set[str] = field(default_factory=set)
     """Parts whose values fit the schema `after`."""
     unjudged: list[ActivePart] = field(default_factory=list)
@@ -44,6 +51,8 @@ class _Attempt:
     after: TableSchema = field(default_factory=lambda: TableSchema(()))
 
     def build(self, state: State) -> Sequence[TableOp]:
+        if self.rows_of is not None and state.rows_version > self.rows_of:
+            raise RowsChanged
         if state.schema != self.before:
             self.before, self.after = state.schema, altered(state.schema, self.commands)
             self.judged.clear()

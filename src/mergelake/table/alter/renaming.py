@@ -34,8 +34,8 @@ def with_new_name(schema: TableSchema, name: str, new_name: str) -> TableSchema:
     return replace(
         schema,
         columns=columns,
-        constraints=tuple(replace(each, expression=text(each.expression)) for each in schema.constraints),
         indices=tuple(replace(index, expression=text(index.expression)) for index in schema.indices),
+        constraints=tuple(replace(each, expression=text(each.expression)) for each in schema.constraints),
     )
 
 

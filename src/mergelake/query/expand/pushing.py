@@ -1,0 +1,103 @@
+"""Conditions around a view as conditions in its query, so that its table is pruned by them.
+
+Only where the query filters and projects one table, row by row, and only conditions over columns that it returns as
+they are. They stay around the view, too: letting them in only saves work.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from mergelake.query.embedded import engine
+from mergelake.query.expand.edits import applied
+from mergelake.query.statement.access import pure_functions
+from mergelake.query.statement.needs import scope_aliases
+from mergelake.query.statement.parsed_select import Item, ParsedSelect, Scope
+from mergelake.query.statement.select_parser import parse_select
+
+_CLAUSES = frozenset(("SELECT", "FROM", "PREWHERE", "WHERE", "ORDER", "SETTINGS"))
+"""Clauses of a query whose rows are those of its table, filtered."""
+
+
+def with_condition(query: str, condition: str, columns: frozenset[str]) -> str:
+    """A view's query with as much of a condition over its `columns` as it may have."""
+    parsed = parse_select(query)
+    scope = _only_scope(parsed)
+    if scope is None or not condition:
+        return query
+    inside = _columns_as_they_are(parsed, scope, columns)
+    around = parse_select(f"SELECT 1 WHERE {condition}")
+    conjuncts = (_renamed(around, *c, inside, columns) for c in around.conjuncts(*around.scopes[0].clause("WHERE")))
+    text = " AND ".join(f"({conjunct})" for conjunct in conjuncts if conjunct)
+    if not text:
+        return query
+    first, end = scope.clause("WHERE")
+    if first != end:
+        start, stop = parsed.tokens[first].start, parsed.tokens[end - 1].end
+        return applied(query, [(start, start, "("), (stop, stop, f") AND {text}")])
+    at = parsed.tokens[max(scope.clause("FROM")[1], scope.clause("PREWHERE")[1]) - 1].end
+    return applied(query, [(at, at, f" WHERE {text}")])
+
+
+def _only_scope(parsed: ParsedSelect) -> Scope | None:
+    """The scope of a query that filters and projects one table; None for any other."""
+    scope = parsed.scopes[0] if parsed.scopes else None
+    if scope is None or sum(each.parent is None for each in parsed.scopes) > 1 or parsed.loose_settings:
+        return None
+    simple = scope.clauses.keys() <= _CLAUSES and not scope.in_set_operation and not scope.array_join
+    if not simple or len(scope.sources) != 1 or scope.sources[0] is None:
+        return None
+    words = parsed.words(scope.first, scope.end)
+    first, end = scope.clause("SELECT")
+    if words & {"OVER", "FILL", "FETCH", "OFFSET", "LIMIT"} or parsed.tokens[first].upper == "DISTINCT":
+        return None
+    called = (parsed.tokens[at] for at in range(first, end) if parsed.tokens[at + 1].text == "(")
+    if all(token.name.lower() in _row_by_row() for token in called if token.is_name):
+        return scope
+    return None
+
+
+@lru_cache(maxsize=1)
+def _row_by_row() -> frozenset[str]:
+    """Functions of one row and nothing else, in lower case: no aggregates, no arrayJoin."""
+    rows = engine.run("SELECT lower(name) AS name FROM system.functions WHERE NOT is_aggregate").table()
+    return frozenset(rows["name"].to_pylist()) & pure_functions() - {"arrayjoin"}
+
+
+def _columns_as_they_are(parsed: ParsedSelect, scope: Scope, columns: frozenset[str]) -> dict[str, str]:
+    """The columns that are those of the table: name in the view -> name in its query."""
+    items = parsed.items(*scope.clause("SELECT"))
+    aliases = scope_aliases(parsed, scope)
+    plain = {item: parsed.slice(*item.range) for item in items if _is_column(parsed, item)}
+    star = any(parsed.slice(*item.range) == "*" for item in items)
+    if star and not all(item.alias or parsed.slice(*item.range) == "*" for item in items):
+        return {}
+    out = {}
+    for item, text in plain.items():
+        name = parsed.tokens[item.end - 1].name
+        hidden = name in aliases and name != item.alias
+        if not hidden:
+            out[item.alias or name] = text
+    return {**{name: f"`{name}`" for name in columns - aliases if star and "`" not in name}, **out}
+
+
+def _is_column(parsed: ParsedSelect, item: Item) -> bool:
+    tokens = parsed.tokens[item.first : item.end]
+    names = all(token.is_name for token in tokens[::2]) and all(token.text == "." for token in tokens[1::2])
+    return len(tokens) in (1, 3) and names
+
+
+def _renamed(parsed: ParsedSelect, first: int, end: int, inside: dict[str, str], columns: frozenset[str]) -> str:
+    """A condition with the names of the query; empty if it cannot be one there."""
+    edits = []
+    for at in range(first, end):
+        token = parsed.tokens[at]
+        if token.text == "->":
+            return ""  # its variables may be named like columns
+        is_column = token.is_name and parsed.tokens[at + 1].text != "(" and parsed.tokens[at - 1].text != "."
+        if is_column and token.name in columns:
+            if token.name not in inside:
+                return ""
+            edits.append((token.start, token.end, inside[token.name]))
+    start, stop = parsed.tokens[first].start, parsed.tokens[end - 1].end
+    return applied(parsed.text[:stop], edits)[start:]

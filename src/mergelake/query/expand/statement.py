@@ -1,0 +1,135 @@
+"""A SELECT with views and unions as one over tables alone.
+
+Each pass replaces what the statement names by subqueries, whose own views are left to the next one. A column, a
+condition or a FINAL of the statement goes along as far as it may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from mergelake.core.errors import error
+from mergelake.core.text import back_quote
+from mergelake.log.catalog import VirtualTable
+from mergelake.query.context import Context
+from mergelake.query.expand.columns import Columns
+from mergelake.query.expand.edits import Edit, applied
+from mergelake.query.expand.pushing import with_condition
+from mergelake.query.expand.views import as_subquery, columns_of, with_arguments
+from mergelake.query.prepare import look_up_tables, prepared_of
+from mergelake.query.source import Names, Resolve
+from mergelake.query.statement.needs import wanted
+from mergelake.query.statement.parsed_select import ParsedSelect, TableReference
+from mergelake.query.statement.select_parser import parse_select
+from mergelake.query.statement.wording import check_syntax
+
+LEVELS_MAX = 100
+"""Views in views, at most."""
+TEXT_MAX = 4_000_000
+"""Maximum characters of a statement with its views."""
+
+
+def expanded(text: str, resolve: Resolve, context: Context) -> ParsedSelect:
+    """The statement with a subquery for each view and union that it names; parsed.
+
+    Raises ILLEGAL_PREWHERE, TOO_DEEP_RECURSION, and the errors of the queries of views.
+    """
+    parsed = parse_select(text)
+    if not isinstance(resolve, Names):
+        return parsed
+    whole = _Statement(resolve, context)
+    for level in range(LEVELS_MAX):
+        after = whole.next(parsed)
+        if after is None:
+            return parsed
+        if not level:
+            check_syntax(parsed)  # what is wrong with it is told of the text as it was written
+        if len(after) > TEXT_MAX:
+            break
+        parsed = parse_select(after)
+    what = f"Views read views more than {LEVELS_MAX} levels deep, or become too large a statement"
+    raise error("TOO_DEEP_RECURSION", what, "A Merge whose pattern finds a view of itself never ends")
+
+
+@dataclass(slots=True)
+class _Statement:
+    names: Names
+    context: Context
+    called: dict[str, VirtualTable] = field(default_factory=dict)
+    """Views with arguments, by the names that stand for them."""
+
+    def next(self, parsed: ParsedSelect) -> str | None:
+        """The text with the views that it names replaced; None if it names none."""
+        found = [(reference, view) for reference in parsed.references if (view := self._virtual(reference)) is not None]
+        edits = [edit for reference, view in found for edit in self._edits(parsed, reference, view)]
+        calls = self._call_edits(parsed)
+        if not edits and not calls:
+            return None
+        called = {(call.database, call.name) for call in parsed.calls if not call.aliased} if calls else set()
+        named = {(each.database, each.name) for each, _ in found if not each.alias}
+        edits += calls + _qualifier_edits(parsed, {(database, name) for database, name in called | named if database})
+        return applied(parsed.text, edits)
+
+    def _virtual(self, reference: TableReference) -> VirtualTable | None:
+        if reference.explain:
+            return None
+        if not reference.database and reference.name in self.called:
+            return self.called[reference.name]
+        return self.names.virtual(reference.database, reference.name)
+
+    def _edits(self, parsed: ParsedSelect, reference: TableReference, view: VirtualTable) -> list[Edit]:
+        name = ".".join(filter(None, (reference.database, reference.name)))
+        scope = parsed.scope_of[reference]
+        if reference.as_of is not None:
+            raise error("NOT_IMPLEMENTED", f"{name} is a {view.schema.engine}, which has no older versions", _AS_OF)
+        if "PREWHERE" in scope.clauses and scope.sources[:1] == (reference,):
+            raise error("ILLEGAL_PREWHERE", f"{name} is a {view.schema.engine}: it has no PREWHERE", "Write WHERE")
+        now = self.described(view.query)
+        columns = columns_of(view, now)
+        need = wanted(parsed, reference, Columns(columns), {})
+        needed = tuple(columns) if reference.in_operator else need.columns
+        query = view.query
+        if all(str(kind) == now.get(name) for name, kind in columns.items()):  # casts may change what conditions mean
+            query = with_condition(query, need.where, frozenset(columns))
+        text = as_subquery(query, columns, needed, now)
+        if not reference.in_operator and not reference.alias:
+            text += f" AS {back_quote(reference.name)}"
+        places = [place for place in (reference.final, reference.sample) if place is not None]
+        return [(reference.start, reference.end, text), *((*place, "") for place in places)]
+
+    def _call_edits(self, parsed: ParsedSelect) -> list[Edit]:
+        """Calls of parameterised views become names, which stand for the views with these arguments."""
+        edits = []
+        for call in parsed.calls:
+            view = self.names.virtual(call.database, call.name)
+            if view is None or not view.is_view:
+                continue
+            query = with_arguments(view, call.name, parsed, call, external=self.context.external)
+            name = f"_ml_called_{len(self.called)}"
+            self.called[name] = VirtualTable(view.id, view.schema, query)
+            edits.append((call.start, call.end, name if call.aliased else f"{name} AS {back_quote(call.name)}"))
+        return edits
+
+    def described(self, query: str) -> Mapping[str, str]:
+        """The columns that a query returns now."""
+        parsed = expanded(query, self.names, self.context)
+        tables = look_up_tables(parsed, self.names, self.context, _no_explain)
+        return dict(zip(*prepared_of(parsed, tables, self.context).columns(self.context), strict=True))
+
+
+_AS_OF = "Write AS OF in the view, after the tables that it reads"
+
+
+def _no_explain(query: str, resolve: Resolve, context: Context, kind: str) -> list[str]:
+    raise error("NOT_IMPLEMENTED", "An EXPLAIN in a view is not supported", "EXPLAIN the SELECT itself")
+
+
+def _qualifier_edits(parsed: ParsedSelect, pairs: Collection[tuple[str, str]]) -> list[Edit]:
+    """Remove the database from `db.view.column`, because a subquery has none."""
+    tokens, edits = parsed.tokens, []
+    for at in range(len(tokens) - 4) if pairs else ():
+        dots = tokens[at + 1].text == "." and tokens[at + 3].text == "." and (at == 0 or tokens[at - 1].text != ".")
+        if dots and (tokens[at].name, tokens[at + 2].name) in pairs:
+            edits.append((tokens[at].start, tokens[at + 2].start, ""))
+    return edits

@@ -1,0 +1,122 @@
+"""The names of the catalog as one statement sees them: tables at their versions, views and unions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mergelake.core.errors import MergelakeError, error
+from mergelake.lake.environment import is_strong_read
+from mergelake.log.catalog import CatalogState, VirtualTable
+from mergelake.query.source import Source
+from mergelake.query.statement.select_parser import parse_select
+from mergelake.sql.settings import staleness_ms
+from mergelake.sql.statements import Name
+from mergelake.table.catalog import RESERVED
+
+if TYPE_CHECKING:
+    from mergelake.sql.database import Database
+
+Where = tuple[str, str]
+"""Database and table."""
+
+
+class StatementNames:
+    """Finds what a statement names, at the newest versions or, for `cached` reads, as known here.
+
+    All views and unions are those of one version of the catalog.
+    """
+
+    def __init__(self, db: Database, query: str = "", looked: Iterable[set[str]] = ()) -> None:
+        """The tables that `query` names are refreshed together, unless `looked` says that they just were."""
+        self._db, self._query = db, query
+        self._fresh = list(looked)
+        self._state: CatalogState | None = None
+        self._sources: dict[Where, Source | None] = {}
+        self._now_ms = db.warehouse.clock.now_ms()
+
+    def __call__(self, database: str, name: str) -> Source | None:
+        """The table of a name; None for one that ClickHouse serves. Raises UNKNOWN_TABLE or UNKNOWN_DATABASE.
+
+        The same for each call.
+        """
+        where = database or self._db.current_database, name
+        if where not in self._sources:
+            self._sources[where] = self._looked_up(*where)
+        return self._sources[where]
+
+    def _looked_up(self, where: str, name: str) -> Source | None:
+        db = self._db
+        if where in RESERVED:
+            from mergelake.sql.foreign import foreign_table
+
+            return foreign_table(db, where, name)
+        news = is_strong(db)
+        state = self._catalog([(where, name)])
+        table_id = state.databases.get(where, {}).get(name)
+        if table_id is None:
+            return db.source_of(db.open(Name(where, name)), self._now_ms)
+        table = db.open_tables.kept(table_id, f"{where}.{name}", news and table_id not in self._fresh[0])
+        return db.source_of(table, self._now_ms)
+
+    def virtual(self, database: str, name: str) -> VirtualTable | None:
+        """The view or union of this name."""
+        where = database or self._db.current_database
+        if where in RESERVED:
+            return None
+        state = self._catalog()
+        if not is_strong(self._db) and name not in state.names(where):  # as for a table that is not known here
+            self._state = state = self._db.warehouse.catalog.refresh()
+        return state.virtual_table(where, name)
+
+    def databases(self) -> Sequence[str]:
+        """Names of all databases, sorted."""
+        return sorted(self._catalog().databases)
+
+    def tables(self, database: str) -> Sequence[str]:
+        """Every name in a database, sorted. Raises UNKNOWN_DATABASE."""
+        state = self._catalog()
+        if database not in state.databases:
+            raise error("UNKNOWN_DATABASE", f"Database {database} does not exist", "SHOW DATABASES lists those that do")
+        return state.names(database)
+
+    def _catalog(self, more: Collection[Where] = ()) -> CatalogState:
+        db = self._db
+        if is_strong(db) and not self._fresh:
+            named = [*more, *names_read(db, self._query)]
+            self._fresh.append(db.open_tables.look(named, staleness_ms(db.settings) / 1000))
+        if self._state is None:
+            self._state = db.warehouse.catalog.state
+        return self._state
+
+
+def is_strong(db: Database) -> bool:
+    """Whether a statement sees every commit that was acknowledged before it began."""
+    return is_strong_read(db.settings.get("read_consistency", db.warehouse.env.read_consistency).strip("'"))
+
+
+def names_read(db: Database, query: str) -> list[Where]:
+    """Database and name of the tables that a query names, itself or by its views, as known here.
+
+    A hint: none if it cannot be parsed, and unions are left out.
+    """
+    state, out, seen = db.warehouse.catalog.state, [], set()
+    ahead: list[Where] = []
+    with suppress(MergelakeError):
+        parsed = parse_select(query)
+        places = [*((each.database, each.name) for each in parsed.references)]
+        places += [(each.database, each.name) for each in parsed.calls] if state.virtual else []
+        ahead = [(database or db.current_database, name) for database, name in places]
+        calls = {(each.database or db.current_database, each.name) for each in parsed.calls}
+    while ahead:
+        where = ahead.pop()
+        if where in seen:
+            continue
+        seen.add(where)
+        virtual = state.virtual_table(*where)
+        if virtual is not None:
+            ahead += [(database, name) for database, _, name in (each.partition(".") for each in virtual.reads)]
+        elif where not in calls:
+            out.append(where)
+    return out

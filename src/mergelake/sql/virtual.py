@@ -1,0 +1,118 @@
+"""Views and unions of tables as a session makes and shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mergelake.core.errors import MergelakeError, UnsupportedError, error
+from mergelake.core.schema import Column, TableSchema
+from mergelake.core.text import quote_identifier_if_needed, quote_string
+from mergelake.core.types import parse_type
+from mergelake.log.catalog import VirtualTable
+from mergelake.query.expand.define import laid_out, view_query
+from mergelake.query.expand.parameters import parameters
+from mergelake.query.select import prepare
+from mergelake.sql.names import StatementNames
+from mergelake.sql.show import column_text, create_table_text, engine_text
+from mergelake.sql.statements import Name
+from mergelake.sql.tail import own_settings
+
+if TYPE_CHECKING:
+    from mergelake.lake.table import Table
+    from mergelake.sql.database import Database
+
+
+def opened(db: Database, name: Name) -> Table | VirtualTable:
+    """The table, view or union of a parsed name, at the newest version. Raises UNKNOWN_TABLE or UNKNOWN_DATABASE."""
+    try:
+        return db.open(name)
+    except UnsupportedError:
+        virtual = db.warehouse.catalog.state.virtual_table(name.database or db.current_database, name.table)
+        if virtual is None:
+            raise
+        return virtual
+
+
+def create_view(
+    db: Database,
+    name: Name,
+    query: str,
+    *,
+    columns: Sequence[Column] = (),
+    aliases: Sequence[str] = (),
+    comment: str = "",
+    if_not_exists: bool = False,
+    replace: bool = False,
+) -> None:
+    """Make a view; the errors of its query, which is described but not run, are raised before."""
+    full = name.database or db.current_database, name.table
+    state = db.warehouse.catalog.refresh()
+    if if_not_exists and name.table in state.names(full[0]):
+        return
+    if own_settings(query)[1]:
+        raise error(
+            "NOT_IMPLEMENTED", "mergelake's own settings in a view are not supported", "Write them in the SELECT"
+        )
+    names = db.resolver(query)
+    text, reads = view_query(query, db.current_database, names, aliases)
+    schema = TableSchema(tuple(columns), engine="View", comment=comment)
+    if not parameters(text):
+        described = _described(db, text, names)
+        schema = TableSchema(schema.columns or described, engine="View", comment=comment)
+    elif columns:
+        raise error("NOT_IMPLEMENTED", "The columns of a view with parameters cannot be given", "Leave them out")
+    db.warehouse.catalog.create_virtual(full, schema, text, reads, if_not_exists=if_not_exists, replace=replace)
+
+
+def _described(db: Database, query: str, names: StatementNames) -> tuple[Column, ...]:
+    """The columns that a query returns."""
+    context = db.context()
+    columns: dict[str, Column] = {}
+    for name, kind in zip(*prepare(query, names, context).columns(context), strict=True):
+        if name in columns:
+            raise error("ILLEGAL_COLUMN", f"Cannot add column {name}: column with this name already exists", "Use AS")
+        columns[name] = Column(len(columns), name, parse_type(kind))
+    return tuple(columns.values())
+
+
+def create_text(name: str, table: VirtualTable) -> str:
+    """The CREATE statement of a view or a union, laid out as ClickHouse does; `name` is `database.table`."""
+    full = ".".join(quote_identifier_if_needed(part) for part in name.split(".", 1))
+    lines = [f"CREATE {'VIEW' if table.is_view else 'TABLE'} {full}"]
+    if table.schema.columns:
+        lines += ["(", ",\n".join(f"    {column_text(column)}" for column in table.schema.columns), ")"]
+    if not table.is_view:
+        lines.append(f"ENGINE = {engine_text(table.schema)}")
+    if table.schema.comment:
+        lines.append(f"COMMENT {quote_string(table.schema.comment)}")
+    if table.is_view:
+        lines.append(f"AS {table.query}")
+    return "\n".join(lines)
+
+
+def as_select(table: VirtualTable) -> str:
+    """The query of a view on one line; empty for a union."""
+    return laid_out(table.query, one_line=True) if table.query else ""
+
+
+def shown(db: Database, name: Name, *, view: bool = False) -> str:
+    """The CREATE statement of a table, a view or a union. BAD_ARGUMENTS if it has to be a `view`."""
+    full, table = db.full_name(name), opened(db, name)
+    if view and not (isinstance(table, VirtualTable) and table.is_view):
+        raise error("BAD_ARGUMENTS", f"{full} is not a VIEW", "SHOW CREATE TABLE shows a table")
+    return create_text(full, table) if isinstance(table, VirtualTable) else create_table_text(full, table.schema)
+
+
+def schema_of(db: Database, name: Name) -> TableSchema:
+    """The schema of a table, a view or a union. Raises UNSUPPORTED_METHOD for a view with parameters."""
+    table = opened(db, name)
+    if isinstance(table, VirtualTable) and not table.schema.columns:
+        raise undescribed(db.full_name(name))
+    return table.schema
+
+
+def undescribed(name: str) -> MergelakeError:
+    """The error for the columns of a view with parameters."""
+    what = f"Cannot infer table schema for the parameterized view {name} when no query parameters are provided"
+    return error("UNSUPPORTED_METHOD", what, "DESCRIBE TABLE v(name = value) describes it with values")
