@@ -18,7 +18,8 @@ class ProjectionMethods:
         """Add a projection, `SELECT … [GROUP BY …] [ORDER BY …]`; the new version.
 
         Parts that are written from now on have it; `materialize_projection` writes it for others. No data is written.
-        Raises ILLEGAL_PROJECTION for a name that is taken, and the errors of CREATE TABLE with such a projection.
+        Raises ILLEGAL_PROJECTION for a name that is taken, NOT_IMPLEMENTED for one that was
+        another projection, and the errors of CREATE TABLE with such a projection.
         """
         return alter(self.handle, [AddProjection(name, query)])
 

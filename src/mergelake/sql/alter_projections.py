@@ -34,10 +34,10 @@ def _modify(cursor: Cursor, name: s.Name) -> SchemaCommand:
 
 
 def _written(action: str, cursor: Cursor, name: s.Name) -> s.WriteProjection:
-    if_exists = cursor.if_exists()
+    cursor.if_exists()  # it changes nothing: an unknown projection is no error, as in ClickHouse
     projected = cursor.identifier(_NAME)
     partition = partition_clause(cursor) if cursor.accept("IN") else s.PartitionClause(every=True)
-    return s.WriteProjection(name, action, projected, partition, if_exists)
+    return s.WriteProjection(name, action, projected, partition)
 
 
 COMMANDS: Mapping[str, Callable[[Cursor, s.Name], SchemaCommand | s.WriteProjection]] = {

@@ -259,8 +259,8 @@ def _matched(item: str | s.ColumnMatcher, schema: TableSchema) -> list[str]:
 
 def _write_projection(db: Database, statement: s.WriteProjection) -> None:
     table, partition = db.open(statement.name), statement.partition
-    if statement.if_exists and all(each.name != statement.projection for each in table.schema.projections):
-        return
+    if all(each.name != statement.projection for each in table.schema.projections):
+        return  # as in ClickHouse, with and without IF EXISTS
     partition_id = None if partition.every else partition.id or table.partition_id(partition.value)
     write = table.clear_projection if statement.action == "clear" else table.materialize_projection
     write(statement.projection, partition_id=partition_id)

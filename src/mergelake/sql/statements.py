@@ -346,7 +346,6 @@ class WriteProjection:
     """`materialize` or `clear`."""
     projection: str
     partition: PartitionClause
-    if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,20 +30,21 @@ class AddProjection:
     if_not_exists: bool = False
 
     def applied(self, schema: TableSchema) -> TableSchema:
-        """Raises ILLEGAL_PROJECTION for a name that is taken, NO_SUCH_PROJECTION_IN_TABLE for an unknown `after`."""
+        """Raises ILLEGAL_PROJECTION for a name that is taken, NOT_IMPLEMENTED for one that was another projection.
+
+        ClickHouse takes an unknown `after` for the last place, and so it is here.
+        """
         names = [each.name for each in schema.projections]
         if self.name in names:
             if self.if_not_exists:
                 return schema
             message = f"Cannot add projection {self.name}: projection with this name already exists."
             raise error("ILLEGAL_PROJECTION", message, "Use another name, or IF NOT EXISTS")
-        if self.after and self.after not in names:
-            raise no_projection(self.after, schema)
         new = Projection(self.name, self.query)
         if any(past.name == self.name and past != new for past in schema.past_projections):
             message = f"Cannot add projection {self.name}: it was another one, which parts and servers may still have"
-            raise error("ILLEGAL_PROJECTION", message, "Use another name")
-        at = len(names) if self.after is None else names.index(self.after) + 1 if self.after else 0
+            raise error("NOT_IMPLEMENTED", message, "Use another name")
+        at = 0 if self.after == "" else names.index(self.after) + 1 if self.after in names else len(names)
         past = tuple(each for each in schema.past_projections if each != new)
         listed = (*schema.projections[:at], new, *schema.projections[at:])
         return replace(schema, projections=listed, past_projections=past)
