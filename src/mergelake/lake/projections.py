@@ -30,10 +30,10 @@ class ProjectionMethods:
     def materialize_projection(self, name: str, *, partition_id: str | None = None) -> int:
         """Write a projection for all parts that lack it, or those of one partition; the number of parts.
 
-        Each part is written anew, with the mutations that it lacks. Parts that are being merged meanwhile get it from
-        that merge. Raises NO_SUCH_PROJECTION_IN_TABLE, and SUPPORT_IS_DISABLED where merges drop projections.
+        Each part is written anew, with the mutations that it lacks. Merges on disks of nodes that began without it are
+        cancelled. Raises NO_SUCH_PROJECTION_IN_TABLE, and SUPPORT_IS_DISABLED where merges drop projections.
         """
-        from mergelake.merge.optimize import write_projection
+        from mergelake.merge.materialize import write_projection
 
         self.handle.refresh()
         return write_projection(self.handle, self.env.run_merges, name, partition_id=partition_id)
@@ -44,7 +44,7 @@ class ProjectionMethods:
         Each part is written anew. Merges give it to their results again, as long as the table has it. Raises
         NO_SUCH_PROJECTION_IN_TABLE.
         """
-        from mergelake.merge.optimize import write_projection
+        from mergelake.merge.materialize import write_projection
 
         self.handle.refresh()
         return write_projection(self.handle, self.env.run_merges, name, partition_id=partition_id, clear=True)

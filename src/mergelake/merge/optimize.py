@@ -18,13 +18,10 @@ from mergelake.core.settings import TableSettings
 from mergelake.merge.commit import commit_merges
 from mergelake.merge.deduplicate import deduplicated_columns
 from mergelake.merge.plan import MergeTask, plan_merge
-from mergelake.merge.select import Candidate, select_optimize
+from mergelake.merge.select import select_optimize
 from mergelake.merge.together import execute_together, groups, is_simple
-from mergelake.order.projections import table_projections
 from mergelake.order.replacing import ENGINE as REPLACING
 from mergelake.parts.fetch import is_remote
-from mergelake.table.alter.projections import no_projection
-from mergelake.table.define_projections import MODE, projection_mode
 from mergelake.table.handle import TableHandle
 
 RunMerges = Callable[
@@ -119,36 +116,6 @@ def optimize(
         cleanup=cleanup,
     )
     return run_tasks(handle, run, tasks, one_job=one_job, threads=threads, on_progress=on_progress)
-
-
-def write_projection(
-    handle: TableHandle, run: RunMerges, name: str, *, partition_id: str | None = None, clear: bool = False
-) -> int:
-    """Write the parts that lack a projection anew, with it; `clear`: those that have it, without it; their number.
-
-    Each is a merge of one part. Those of one partition, with `partition_id`. Raises NO_SUCH_PROJECTION_IN_TABLE,
-    SUPPORT_IS_DISABLED where merges drop projections, and the first error of a merge.
-    """
-    snapshot = handle.snapshot()
-    schema = snapshot.schema
-    found = next((each for each in table_projections(schema) if each.name == name), None)
-    if found is None:
-        raise no_projection(name, schema)
-    if not clear and schema.engine != "MergeTree" and projection_mode(schema) == "drop":
-        message = f"Merges of {schema.engine} drop projections: {MODE} = drop"
-        raise error("SUPPORT_IS_DISABLED", message, f"Set {MODE} to 'rebuild'")
-    if clear:
-        schema = replace(schema, projections=tuple(each for each in schema.projections if each.name != name))
-
-    def wanted(part: Candidate) -> bool:
-        facts = part.manifest.projections.get(name)
-        has = facts is not None and (clear or facts.digest == found.digest)
-        return has is clear and bool(part.manifest.rows) and partition_id in (None, part.info.partition_id)
-
-    plan = partial(plan_merge, handle.directory, schema, kind="optimize", base_version=snapshot.version)
-    chosen = [part for part in snapshot.parts if wanted(part)]
-    tasks = [plan(parts=[part], mutations=snapshot.mutations) for part in chosen]
-    return run_tasks(handle, run, tasks, one_job=False)
 
 
 def run_tasks(
