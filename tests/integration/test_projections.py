@@ -35,7 +35,7 @@ def check(table: Any, rows: int) -> None:
         }
         columns = {}
         for name, each in bound.items():
-            manifest = projection_manifest(part.manifest, name, each.schema)
+            manifest = projection_manifest(part.manifest, name, each.schema.stored)
             own = {column.name: column for column in each.schema.stored}
             reader = PartReader(store, directory, manifest, own)
             columns[name] = [batch.to_pylist() for batch in reader.read(list(own))]
@@ -100,7 +100,7 @@ def test_spark_writes_and_merges_them(spark: Any, tmp_path: Any) -> None:
     db = ml.connect(str(tmp_path), spark=spark)
     table = filled(db, 2, "SETTINGS min_bytes_to_split_merge = 1000, merge_slice_bytes = 5000, index_granularity = 64")
     frame = spark.range(3000).selectExpr("cast(id as int) k", "cast(id % 5 as int) v", "hex(id * 13) s")
-    frame.write.format("mergelake").mode("append").option("path", str(tmp_path)).option("table", "t").save()
+    table.append(frame)
     check(table, 3600)
     table.optimize(final=True)
     assert sum(1 for _ in table.handle.log.state.parts()) == 1

@@ -62,7 +62,9 @@ def _merged(task: MergeTask, projection: BoundProjection) -> MergeTask | None:
     if not filled or not all(_has(source, task, projection) for source in filled):
         return None
     sources = tuple(
-        MergeSource(source.info, projection_manifest(source.manifest, projection.name, projection.schema), source.local)
+        MergeSource(
+            source.info, projection_manifest(source.manifest, projection.name, projection.schema.stored), source.local
+        )
         for source in filled
     )
     return MergeTask(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from mergelake.core.manifest import PartFile, PartManifest, ProjectionPart, encode_files
-from mergelake.core.schema import TableSchema
+from mergelake.core.schema import Column
 from mergelake.format.hashes import FileDigest
 from mergelake.format.siphash import siphash128
 
@@ -73,8 +73,8 @@ def kept_projections(manifest: PartManifest, files: Iterable[PartFile]) -> dict[
     }
 
 
-def projection_manifest(part: PartManifest, name: str, schema: TableSchema) -> PartManifest:
-    """A projection of a part as a part; `schema` is that of the projection. KeyError if the part does not have it."""
+def projection_manifest(part: PartManifest, name: str, columns: Iterable[Column]) -> PartManifest:
+    """A projection of a part as a part; `columns` are those that it holds. KeyError if the part does not have it."""
     facts, folder = part.projections[name], projection_folder(name)
     files = [
         msgspec.structs.replace(file, name=file.name.removeprefix(folder))
@@ -92,7 +92,7 @@ def projection_manifest(part: PartManifest, name: str, schema: TableSchema) -> P
         marks=facts.marks,
         bytes_on_disk=sum(file.size for file in files),
         bytes_uncompressed=sum(f.uncompressed_size for f in files if f.uncompressed_size > 0),
-        columns=tuple(column.id for column in schema.stored),
+        columns=tuple(column.id for column in columns),
         part_type="Compact" if "data.bin" in names else "Wide",
         ttl={},
         projections={},
