@@ -134,3 +134,23 @@ def test_older_versions_and_clones_have_their_own() -> None:
     check(db.table("old"), 600)
     table.rollback(version)
     check(db.table("t"), 600)
+
+
+def test_rows_and_values_that_expire_leave_projections_too() -> None:
+    clock = ManualClock()
+    warehouse = Warehouse(MemoryStore(), clock=clock, ids=SeededIds(1), threads=1)
+    db = Database(warehouse)
+    columns = f"k UInt32, v UInt8, s String, d DateTime, w UInt32 TTL d + INTERVAL 2 HOUR, {PROJECTIONS}"
+    last = ", PROJECTION of_w (SELECT w, count() GROUP BY w)"
+    db.sql(f"CREATE TABLE t ({columns}{last}) ENGINE = MergeTree ORDER BY k TTL d + INTERVAL 1 DAY")
+    now = clock.now_ms() // 1000
+    for hours in (0, 12, 36):
+        source = f"number + {hours * 100}, number % 7, hex(number), toDateTime({now + hours * 3600}), 5"
+        db.sql(f"INSERT INTO t SELECT {source} FROM numbers(100)")
+    table = db.table("t")
+    clock.sleep_s(30 * 3600.0)  # the first rows have expired, and values of the second
+    table.optimize(final=True)
+    check(table, 200)
+    (part,) = table.handle.log.state.parts()
+    assert part.manifest.projections["of_w"].rows == 2
+    assert db.sql("SELECT w, count() FROM t GROUP BY w ORDER BY w").rows() == [(0, 100), (5, 100)]

@@ -241,8 +241,8 @@ class PartManifest:
     base_version: int = 0
     """The newest version of the table that the writer knew when it chose the id; garbage collection relies on it."""
     volume: str = "default"
-    ttl: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """TTL name -> earliest and latest expiry, epoch seconds."""
+    ttl: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Element of the TTL (`order.ttl`) -> when its rows expire (`core.ttl.TtlInfo.packed`)."""
     projections: Mapping[str, ProjectionPart] = field(default_factory=dict)
     """The projections that the part has, by name."""
 

@@ -45,7 +45,7 @@ class ManifestJson(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     partition: str = ""
     minmax: dict[str, tuple[str, str]] = {}
     volume: str = "default"
-    ttl: dict[str, tuple[int, int]] = {}
+    ttl: dict[str, tuple[int, ...]] = {}
     projections: dict[str, tuple[str, Count, Count]] = {}
 
     @staticmethod

@@ -71,6 +71,18 @@ _TABLE = (
     Setting(
         "max_bytes_to_merge_at_max_space_in_pool", 150 * GIB, "Largest sum of the bytes of the source parts of a merge"
     ),
+    Setting(
+        "merge_with_ttl_timeout",
+        14400,
+        "Seconds after a merge of a partition that removes expired rows until a TTL asks for the next one there",
+    ),
+    Setting(
+        "merge_with_recompression_ttl_timeout",
+        14400,
+        "Seconds after a merge of a partition for `TTL … RECOMPRESS` until a TTL asks for the next one there",
+    ),
+    Setting("ttl_only_drop_parts", False, "Nodes drop parts of which no row stays, and make no merge for single rows"),
+    Setting("max_number_of_merges_with_ttl_in_pool", 2, "Merges that TTLs ask for that a node runs at once"),
     Setting("max_parts_to_merge_at_once", 100, "Most source parts of a merge; 0: no limit"),
     Setting("min_parts_to_merge_at_once", 0, "Fewest source parts of a merge"),
     Setting("merge_selector_base", 5.0, "How many times larger the sum of a merge is than its largest source"),

@@ -26,7 +26,7 @@ from mergelake.table.gc_notes import Note, Notes
 from mergelake.table.handle import TableHandle
 
 _TABLE = re.compile(r"[0-9a-f]{32}")
-_OURS = re.compile(rf"(_log|_gc|__meta|__root|{PART_DIRECTORY}|drop-[^/]+)/.+")
+_OURS = re.compile(rf"(_log|_gc|__meta|__root|_served|{PART_DIRECTORY}|drop-[^/]+)/.+")
 _STRAY_GRACE_MS = 1000 * int(TABLE_SETTINGS["gc_grace_seconds"].default)
 _logger = logging.getLogger("mergelake.gc")
 

@@ -15,12 +15,13 @@ from mergelake.core.settings import TableSettings
 from mergelake.lake.definitions import DefinitionMethods
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
+from mergelake.lake.overwriting import OverwriteMethods
 from mergelake.lake.partitions import PartitionMethods
 from mergelake.lake.projections import ProjectionMethods
+from mergelake.lake.publishing import PublishMethods
 from mergelake.log.operations import Tag, Untag
 from mergelake.log.state import State
 from mergelake.order.keys import table_keys
-from mergelake.publish.plan import GRACE_SECONDS
 from mergelake.scan.request import ScanRequest
 from mergelake.table.deduplication import InsertIdentity, RowHash, known_token
 from mergelake.table.freeze import check_tag_name
@@ -34,15 +35,10 @@ if TYPE_CHECKING:
 
     from mergelake.gc.collect import CollectReport
     from mergelake.lake.scan import Scan
-    from mergelake.publish.publish import PublishReport
     from mergelake.table.insert import Commit
 
 
-_PUBLISH_TRIES = 10
-"""How often a table is published while mutations are submitted in between."""
-
-
-class Table(DefinitionMethods, PartitionMethods, ProjectionMethods):
+class Table(DefinitionMethods, PublishMethods, PartitionMethods, OverwriteMethods, ProjectionMethods):
     """An open table. Threads may share one.
 
     It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`
@@ -384,61 +380,6 @@ class Table(DefinitionMethods, PartitionMethods, ProjectionMethods):
         from mergelake.lake.check import check_table
 
         return check_table(self.handle, self.snapshot())
-
-    def publish(self, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
-        """Make the newest version visible to a ClickHouse server that has attached `location` (see `attach_statement`).
-
-        Pending mutations are applied first (`apply_mutations`), as the server sees only what lies in parts; while one
-        fails, the version before stays visible, and UNFINISHED is raised. Names of parts that others replaced stay
-        visible for `grace_seconds`, for queries that still read them.
-        """
-        from mergelake.publish.publish import publish
-
-        for _ in range(_PUBLISH_TRIES):
-            report = publish(self.handle, grace_seconds=grace_seconds)
-            if not report.pending:
-                return report
-            self.apply_mutations()
-        message = f"Mutation {report.pending[0]} is not finished: others are submitted faster than they are applied"
-        raise error("UNFINISHED", message, "Publish again when there are fewer of them")
-
-    def attach_statement(
-        self,
-        name: str = "",
-        *,
-        refresh_seconds: int = 1,
-        access_key_id: str | None = None,
-        secret_access_key: str | None = None,
-        show_secrets: bool = False,
-    ) -> str:
-        """The CREATE TABLE by which a ClickHouse server attaches the published table, read-only.
-
-        Parameters
-        ----------
-        name
-            `database.table` on the server; default: the name here.
-        refresh_seconds
-            How often the server looks for new parts.
-        access_key_id, secret_access_key
-            Credentials for the server, which should be its own. If the bucket needs credentials and these are not
-            given, the statement has `[HIDDEN]` in their place.
-        show_secrets
-            Use the credentials of this process instead of `[HIDDEN]`.
-        """
-        from mergelake.publish.definition import create_statement
-
-        if not isinstance(name, str):
-            raise error("BAD_ARGUMENTS", f"{name!r} is no name of a table", "Give `database.table`")
-        database, _, table = (name or self.name).rpartition(".")
-        return create_statement(
-            self.handle,
-            database or "default",
-            table,
-            refresh_seconds=refresh_seconds,
-            access_key_id=access_key_id,
-            secret_access_key=secret_access_key,
-            show_secrets=show_secrets,
-        )
 
     def snapshot(
         self,

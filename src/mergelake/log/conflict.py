@@ -398,7 +398,7 @@ def _check_drop(state: State, op: DropRange) -> Reject | None:
 def _check_drop_parts(state: State, op: DropParts) -> Reject | None:
     parts = state.partitions.get(op.partition_id, ())
     places = positions(parts, op.ids)
-    if not op.ids or op.kind not in ("drop", "detach"):
+    if not op.ids or op.kind not in ("drop", "expire", "detach"):
         return _invalid("Nothing says which parts go, or how", "LOGICAL_ERROR")
     if places is None:
         return Reject("A part is no longer active", "NO_SUCH_DATA_PART")

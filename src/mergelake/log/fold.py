@@ -515,6 +515,8 @@ class Draft:
             else:
                 self._retire(part)
             self._remove_volatile(op.partition_id, partial(_built_on, part.info))
+            if op.kind == "expire":
+                continue
             self._tokens = _without(self._tokens, op.partition_id, part)
             self._hashes = _without(self._hashes, op.partition_id, part)
 

@@ -245,7 +245,8 @@ class DropParts:
     ids: tuple[str, ...]
     """Ids of active parts."""
     kind: str = "drop"
-    """`drop`, or `detach`: the parts are kept aside."""
+    """`drop`, `expire` (by the TTL: their inserts stay in the deduplication windows), or `detach`: the parts are kept
+    aside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,4 +237,4 @@ def _projections(text: str) -> dict[str, ProjectionPart]:
 
 
 def _pairs(text: str) -> dict[str, Any]:
-    return {name: (low, high) for name, (low, high) in loads(text).items()} if text else {}
+    return {name: tuple(values) for name, values in loads(text).items()} if text else {}

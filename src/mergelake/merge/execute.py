@@ -38,10 +38,12 @@ from mergelake.merge.projections import ProjectionWork, Rebuilder, inputs_of, pr
 from mergelake.merge.result import THREAD_BYTES, Meter, Progress, result_minmax, result_partition, side_by_side
 from mergelake.merge.source import SourceReader
 from mergelake.merge.spans import restrict_to_slice
+from mergelake.merge.ttl import Expiry, plan_expiry, written_never
+from mergelake.merge.ttl_apply import TtlWork
 from mergelake.order.combining import together as joined_columns
 from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.merging import MergeStep, merge_runs
-from mergelake.order.mode import Mask, Mode
+from mergelake.order.mode import Mode
 from mergelake.order.modes import working_mode
 from mergelake.order.normalized_keys import numpy_values, word_count
 from mergelake.order.projections import BoundProjection
@@ -94,12 +96,39 @@ def execute_merge(
     concatenation = plan_concatenation(task)
     if concatenation is not None:
         return _concatenated(store, task, concatenation, ids, clock, on_progress, max(1, threads), disk or store)
-    merge = _Merge(store, task, max(1, threads), on_progress, disk or store, states)
+    expiry = plan_expiry(task)
+    if expiry is not None and expiry.empties and task.slice is None:
+        return _empty_part(disk if task.local and disk is not None else store, task, expiry, ids, clock)
+    merge = _Merge(store, task, max(1, threads), on_progress, disk or store, states, expiry)
     order = merge.settled(merge.record())
     writer = merge.open_writer(order, ids, clock)
     try:
         merge.write(writer, order)
         merge.write_projections(writer, order)
+        return replace(writer.finish(), base_version=task.base_version)
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _empty_part(store: Store, task: MergeTask, expiry: Expiry, ids: IdSource, clock: Clock) -> PartManifest:
+    """The result of a merge of which no row stays; no source is read."""
+    keys, settings = table_keys(task.schema), TableSettings(task.schema.settings)
+    target = PartTarget(store, task.directory, task.schema, settings, [key.type for key in keys.primary], ids, clock)
+    gone = written_never(task.schema, expiry.gone)
+    spec = PartSpec(
+        settings.integer("index_granularity"),
+        result_partition(task),
+        level=task.result.level,
+        codec=expiry.codec,
+        ttl=expiry.part_ttl(expiry.emptied()),
+        without=gone,
+    )
+    writer = PartWriter(target, spec)
+    try:
+        for column in task.schema.stored:
+            if column.name not in gone:
+                writer.write_column(column.name, ())
         return replace(writer.finish(), base_version=task.base_version)
     except BaseException:
         writer.abort()
@@ -128,6 +157,7 @@ def _concatenated(
         result_minmax(task, keys),
         task.result.level,
         codec=found.codec,
+        ttl=found.ttl,
     )
     writer = PartWriter(target, spec)
     try:
@@ -165,7 +195,7 @@ def merge_projection(
     pieces: Store | None,
 ) -> None:
     """Write a projection of a part by a merge, of sources in the store, or else in `pieces`."""
-    merge = _Merge(pieces or store, task, threads, None, disk, states)
+    merge = _Merge(pieces or store, task, threads, None, disk, states, None)
     order = merge.settled(merge.record())
     writer = merge.open_writer(order, part.target.ids, part.target.clock, (part, projection))
     merge.write(writer, order)
@@ -181,6 +211,7 @@ class _Merge:
         on_progress: Progress | None,
         disk: Store,
         states: StateMerger | None,
+        expiry: Expiry | None,
     ) -> None:
         self._target = disk if task.local else store
         self._store, self._disk, self._states = store, disk, states
@@ -191,9 +222,9 @@ class _Merge:
         self._mode: Mode | None = working_mode(task.schema, states) if task.kind != "mutation" else None
         combination = self._mode.combination if self._mode is not None else None
         self._maps = combination.maps if combination is not None else {}
-        self._combined: RowOrder | None = None
-        """The order with the rows that are removed; None if none is."""
-        self._removed: Mask | None = None
+        self._combines = combination is not None
+        self._expiry = expiry
+        self._ttl = TtlWork(expiry, task.schema, self._rows_of, combines=self._combines) if expiry is not None else None
         self._sources = [
             SourceReader(disk if s.local else store, task.directory, task.schema, s.manifest, s.lacks)
             for s in task.sources
@@ -256,7 +287,11 @@ class _Merge:
         return record_order(steps, len(self._sources), self._mode.begin(False), parts)
 
     def settled(self, order: RowOrder) -> RowOrder:
-        """The order without the rows that the engine removes once they are combined, and those that the task does."""
+        """The order without the rows that the engine removes once they are combined, the task, and the TTL."""
+        order = self._combined(order)
+        return order if self._ttl is None else self._ttl.apply(order)
+
+    def _combined(self, order: RowOrder) -> RowOrder:
         combination = self._mode.combination if self._mode else None
         if combination is None:
             return self._narrowed(order)
@@ -264,10 +299,7 @@ class _Merge:
             return order
         sums = ((self._gather(order, name, [name]), judge) for name, judge in combination.nothing.items())
         removed = removed_rows(sums)
-        if removed is None:
-            return order
-        self._combined, self._removed = order, removed
-        return without_removed(order, removed)
+        return order if removed is None else without_removed(order, removed, combines=True)
 
     def _narrowed(self, order: RowOrder) -> RowOrder:
         """The order without the rows that CLEANUP and DEDUPLICATE remove; an engine that combines rows has none."""
@@ -318,6 +350,14 @@ class _Merge:
             expected_rows=order.rows,
             codec=merged_codec(settings, [source.reader for source in self._sources]),
         )
+        if self._expiry is not None and self._ttl is not None:
+            gone = self._expiry.gone if spec.continues else self._ttl.gone  # the same for all slices
+            spec = replace(
+                spec,
+                codec=self._expiry.codec or spec.codec,
+                ttl=self._expiry.part_ttl(self._ttl.infos),
+                without=frozenset() if spec.compact else written_never(task.schema, gone),
+            )
         if within is not None:
             part, projection = within
             return part.projection(projection.name, projection.digest, target, spec)
@@ -326,7 +366,8 @@ class _Merge:
     def write(self, writer: PartWriter, order: RowOrder) -> None:
         """Write all columns, the largest first, so that all threads end at about the same time."""
         key_columns = list(dict.fromkeys(name for key in self._keys.primary for name in key.columns))
-        others = [column.name for column in self._task.schema.stored if column.name not in key_columns]
+        leave = writer.spec.without.union(key_columns)
+        others = [column.name for column in self._task.schema.stored if column.name not in leave]
         others.sort(key=lambda name: -self._sizes[name])
         apart = [i for i in writer.indexes if len(i.columns) > 1 and not set(i.columns) <= set(key_columns)]
         apart = apart if order.rows else []
@@ -356,7 +397,8 @@ class _Merge:
             if each.task is None:
                 names = inputs_of(each.projection, [column.name for column in self._task.schema.stored])
                 with Rebuilder(writer, each.projection, budget, merge) as rebuilder:
-                    for arrays in aligned([self._gather(order, name, names) for name in names]):
+                    columns = [self._without_expired(order, n, self._gather(order, n, names)) for n in names]
+                    for arrays in aligned(columns):
                         rebuilder.push(pa.RecordBatch.from_arrays(list(arrays), names))
                     rebuilder.finish()
 
@@ -401,22 +443,23 @@ class _Merge:
     ) -> None:
         """Write the columns of one group, and the skip indexes that read one of them alone."""
         if len(names) == 1:
-            self._write_column(writer, names[0], self._gather(order, names[0], names), alone[names[0]])
+            self._write_column(writer, order, names[0], self._gather(order, names[0], names), alone[names[0]])
             return
         rows = self._batch_rows(names, self._threads * len(self._sources))
         begun = [self._batches(source, names, rows) for source in self._sources]
         read = [list(batches) for batches in begun]
         for at, name in enumerate(names):
-            if name in self._maps:
-                self._write_column(writer, name, self._gather(order, name, [name]), alone[name])
+            if name in self._maps or (self._ttl is not None and self._ttl.regroups(name, order)):
+                self._write_column(writer, order, name, self._gather(order, name, [name]), alone[name])
                 continue
             sources = [iter([batch.column(at) for batch in batches]) for batches in read]
             arrays = self._ordered(name, sources, order)
-            self._write_column(writer, name, arrays, alone[name])
+            self._write_column(writer, order, name, arrays, alone[name])
 
     def _write_column(
-        self, writer: PartWriter, name: str, arrays: Iterator[pa.Array], alone: Sequence[BoundIndex]
+        self, writer: PartWriter, order: RowOrder, name: str, arrays: Iterator[pa.Array], alone: Sequence[BoundIndex]
     ) -> None:
+        arrays = self._without_expired(order, name, arrays)
         indexes = [writer.index(index) for index in alone]
 
         def passing() -> Iterator[pa.Array]:
@@ -432,14 +475,27 @@ class _Merge:
     def _write_index(self, writer: PartWriter, order: RowOrder, index: BoundIndex) -> None:
         """Write an index over several columns, which are gathered once more, together."""
         sink, names = writer.index(index), list(index.columns)
-        for arrays in aligned([self._gather(order, name, names) for name in names]):
+        for arrays in aligned([self._without_expired(order, n, self._gather(order, n, names)) for n in names]):
             sink.append(pa.RecordBatch.from_arrays(list(arrays), names))
         sink.finish()
+
+    def _without_expired(self, order: RowOrder, name: str, arrays: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        """The values of a column, of which those that have expired are the default."""
+        if self._ttl is None or not self._ttl.is_changed(name):
+            return arrays
+        return self._ttl.without_expired(name, arrays, lambda other: self._gather(order, other, [name, other]))
+
+    def _rows_of(self, order: RowOrder, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Columns of the rows of an order, in blocks."""
+        for arrays in aligned([self._gather(order, name, names) for name in names]):
+            yield pa.RecordBatch.from_arrays(list(arrays), list(names))
 
     def _gather(self, order: RowOrder, name: str, together: Sequence[str]) -> Iterator[pa.Array]:
         """One column in order, in spans that are the same for all columns gathered `together`."""
         span = self._batch_rows(together, self._threads)
         rows = self._batch_rows(together, self._threads * len(self._sources))
+        if self._ttl is not None and self._ttl.regroups(name, order):
+            return self._ttl.regrouped(name)
         if name in self._maps:
             return self._gather_map(order, name, rows, span)
         begun = [self._batches(source, [name], rows) for source in self._sources]
@@ -454,7 +510,8 @@ class _Merge:
         kind = Tuple(tuple(self._task.schema.column(each).type for each in columns), columns)
         begun = [self._batches(source, columns, rows) for source in self._sources]
         sources = [(joined_columns(batch, columns) for batch in batches) for batches in begun]
-        whole = combine_column(kind, sources, order, mode.combination.rules[name], span)
+        groups, rule = order.combined or order, mode.combination.rules[name]
+        whole = combine_column(kind, sources, groups, rule, span, order.removed)
         return (array.field(columns.index(name)) for array in whole)
 
     def _ordered(
@@ -463,8 +520,7 @@ class _Merge:
         """The column of the result."""
         kind, combination = self._task.schema.column(name).type, self._mode.combination if self._mode else None
         if combination is not None and name in combination.rules:
-            groups = self._combined or order
-            return combine_column(kind, sources, groups, combination.rules[name], span, self._removed)
+            return combine_column(kind, sources, order.combined or order, combination.rules[name], span, order.removed)
         return gather_column(kind, sources, order, span)
 
     def _batches(self, source: SourceReader, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:

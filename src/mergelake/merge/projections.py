@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from mergelake.core.names import PartInfo
 from mergelake.merge.plan import MergeSource, MergeTask
+from mergelake.merge.ttl import plan_expiry
 from mergelake.order.projections import BoundProjection, table_projections
 from mergelake.parts.projected import projection_manifest
 from mergelake.parts.writer import PartWriter, write_part, write_projection
@@ -53,6 +54,8 @@ def projection_work(task: MergeTask) -> list[ProjectionWork]:
     removes = removes or task.deduplicate is not None
     if removes and projection_mode(schema) == "drop":
         return []
+    expiry = plan_expiry(task)
+    removes = removes or (expiry is not None and expiry.removes)
     return [ProjectionWork(each, None if removes else _merged(task, each)) for each in table_projections(schema)]
 
 

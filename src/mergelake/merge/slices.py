@@ -35,6 +35,7 @@ from mergelake.merge.plan import MergeTask, Split
 from mergelake.merge.projections import projection_work
 from mergelake.merge.result import Progress, result_minmax, result_partition
 from mergelake.merge.split import split_id, split_keys
+from mergelake.merge.ttl import joins_rows, plan_expiry, slices_ttl
 from mergelake.order.keys import table_keys
 from mergelake.order.states import StateMerger
 from mergelake.parts.ahead import open_parts
@@ -47,7 +48,7 @@ from mergelake.parts.assemble import (
     slice_streams,
 )
 from mergelake.parts.default_codec import part_codec
-from mergelake.parts.part_spec import PartSpec, PartTarget
+from mergelake.parts.part_spec import NO_TTL, PartSpec, PartTarget
 from mergelake.parts.reader import PartReader
 from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
@@ -76,7 +77,8 @@ def with_split(store: Store, task: MergeTask, fence: int) -> MergeTask:
         or not keys.primary
     ):
         return task
-    if any(work.task is None for work in projection_work(task)):  # they are made of all rows
+    # Projections that are not merged are made of all rows.
+    if joins_rows(plan_expiry(task)) or any(work.task is None for work in projection_work(task)):
         return task
     if task.deduplicate is not None or not can_assemble(task.schema):  # equal rows may lie in several slices
         return task
@@ -176,6 +178,9 @@ def assembled(
     target = PartTarget(store, task.directory, task.schema, settings, key_types, ids, clock)
     first = PartReader(store, task.directory, slices[0], {column.name: column for column in task.schema.stored})
     rows = sum(piece.rows for piece in slices)
+    expiry = plan_expiry(task)
+    filled = [piece for piece in slices if piece.rows]
+    held = {number for piece in filled[:1] for number in piece.columns}
     spec = PartSpec(
         settings.integer("index_granularity"),
         result_partition(task),
@@ -183,6 +188,8 @@ def assembled(
         task.result.level,
         part_id,
         codec=part_codec(first),
+        ttl=slices_ttl(expiry, filled) if expiry is not None else NO_TTL,
+        without=frozenset(c.name for c in task.schema.stored if filled and c.id not in held),
     )
     projections = partial(write_merged_projections, work=projection_work(task), store=store, states=states)
     return assemble_part(target, spec, slices, files, projections)

@@ -25,21 +25,26 @@ import pyarrow as pa
 from mergelake.core.clock import Clock
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.expr.bound import BoundColumn
 from mergelake.merge.execute import execute_merge, merge_projection
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.projections import Merge, Rebuilder, inputs_of
 from mergelake.merge.result import Progress
 from mergelake.merge.source import SourceReader
+from mergelake.merge.ttl import changes_times
 from mergelake.merge.view import Matches
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.order.keys import table_keys
 from mergelake.order.projections import table_projections
+from mergelake.order.ttl import has_ttl, table_ttl
 from mergelake.parts.part_spec import PartTarget
 from mergelake.parts.rewrite import ColumnRewriter, can_rewrite_columns
 from mergelake.scan.prune import MarkRange
 from mergelake.store.protocol import Store
 from mergelake.table.define_projections import lightweight_mode
+from mergelake.views.bound import Steps
 from mergelake.views.commands import Delete, parse_commands
 
 BATCH_ROWS = 65536
@@ -80,11 +85,13 @@ def execute_mutation(
     window = settings.integer("merge_max_chunk_bytes")
     reader = SourceReader(store, task.directory, task.schema, source.manifest, source.lacks)
     matches = reader.find_matches(BATCH_ROWS, window, ranges)
-    if matches is None or not matches.steps.steps:
+    if matches is None or not matches.steps.steps or _keeps_all(matches.steps, source.manifest, task.schema):
         return None
     modern = settings.text("part_profile") == "modern"
-    whole = (matches.deletes and not _deletes_lightly(task)) or not can_rewrite_columns(
-        source.manifest, reader.reader, task.schema, modern
+    whole = (
+        (matches.deletes and not _deletes_lightly(task))
+        or (has_ttl(task.schema) and changes_times(source.lacks, table_ttl(task.schema), task.schema))
+        or not can_rewrite_columns(source.manifest, reader.reader, task.schema, modern)
     )
     if whole:
         local = replace(task, local=disk is not None)
@@ -100,6 +107,19 @@ def execute_mutation(
     except BaseException:
         rewriter.abort()
         raise
+
+
+def _keeps_all(steps: Steps, part: PartManifest, schema: TableSchema) -> bool:
+    """Whether each column that gets a new value gets its own, as the part has it: MATERIALIZE COLUMN."""
+    for step in steps.steps:
+        for name, value in step.sets.items():
+            column = schema.column(name)
+            own = isinstance(value, BoundColumn) and value.name == name and column.id in part.columns
+            if not own or column.changed_since(part.schema_version):
+                return False
+        if not step.sets:
+            return False
+    return True
 
 
 def _deletes_lightly(task: MergeTask) -> bool:

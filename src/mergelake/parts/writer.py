@@ -40,6 +40,7 @@ from mergelake.format.partition import WHOLE_TABLE, Partition
 from mergelake.format.profile import Profile
 from mergelake.format.reader import concatenate
 from mergelake.format.skip_files import is_index_file
+from mergelake.format.ttl_txt import TTL_FILE
 from mergelake.format.values import encode_values
 from mergelake.format.wide import ColumnWriter, pieces
 from mergelake.parts.default_codec import CODEC_FILE, default_codec
@@ -76,7 +77,7 @@ class PartWriter:
         self._last_key: list[pa.Array] = []
         self._taken_keys: tuple[bytes, bytes] | None = None
         self._taken: TakenFiles | None = None
-        self._columns = {column.name: column for column in schema.stored}
+        self._columns = {column.name: column for column in schema.stored if column.name not in spec.without}
         self._written: dict[str, int] = {}
         self._digests: dict[str, FileDigest] = {}
         self.indexes: tuple[BoundIndex, ...] = table_indexes(schema)
@@ -230,6 +231,7 @@ class PartWriter:
             level=self.spec.level,
             created_ms=self.created_ms,
             projections=projection_facts(self._projections),
+            ttl=self.spec.ttl.infos,
         )
 
     @property
@@ -283,6 +285,8 @@ class PartWriter:
             for name, (low, high) in self.spec.minmax.items():
                 files[f"minmax_{stream_file_name(escape_for_file_name(name))}.idx"] = low + high
         files["count.txt"] = str(self.rows).encode()
+        if self.spec.ttl.file:
+            files[TTL_FILE] = self.spec.ttl.file
         types = {name: column.type for name, column in self._columns.items()}
         files["columns.txt"] = self.spec.listed or encode_columns(types)
         files[CODEC_FILE] = f"CODEC({self.codec})".encode()
@@ -528,6 +532,7 @@ def write_part(
         compact=compact,
         listed=encoded.listed if encoded is not None else None,
         codec=codec,
+        ttl=rows.ttl,
     )
     if within is None:
         writer = PartWriter(target, spec)

@@ -56,6 +56,8 @@ class Shown:
         """The state that was read after the listing."""
         self.published = 0
         """The version that this process published last, 0 for none."""
+        self.served = 0
+        """The version of the schema that this process knows to be a served one."""
         self.planned = 0
         """Number of partitions planned so far."""
         self.shrunk = 0

@@ -256,7 +256,7 @@ def _clauses(
         elif cursor.accept("SAMPLE", "BY"):
             clauses["sample_by"] = cursor.expression(_TABLE_WORDS)
         elif cursor.accept("TTL"):
-            clauses["ttl"] = tuple(cursor.expression_list(_TABLE_WORDS))
+            clauses["ttl"] = (cursor.clause(_TABLE_WORDS),)
         elif cursor.accept("SETTINGS"):
             clause_settings = settings_list(cursor)
             # Settings of the statement may stand among those of the table: see `CreateTable.settings`.

@@ -124,7 +124,7 @@ class QueryLog:
             self.forget(query)
         query.kind = _KINDS.get(type(inner), "")
         if isinstance(inner, s.Mutate):
-            query.kind = "Alter" if not inner.lightweight else "Update" if inner.commands[0].assignments else "Delete"
+            query.kind = "Alter" if not inner.lightweight else "Delete" if inner.deletes else "Update"
         if isinstance(inner, s.Insert) and inner.data:
             query.text = _cut(head(inner.data_at).rstrip())
 

@@ -303,13 +303,29 @@ class MutationCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnMutation:
+    """MATERIALIZE COLUMN, or CLEAR COLUMN in a partition."""
+
+    column: str
+    clears: bool = False
+    partition: PartitionClause | None = None
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Mutate:
     """ALTER TABLE … UPDATE | DELETE, …, or one of UPDATE and DELETE FROM."""
 
     name: Name
-    commands: tuple[MutationCommand, ...]
+    commands: tuple[MutationCommand | ColumnMutation, ...]
     lightweight: bool = False
     """UPDATE … SET or DELETE FROM."""
+
+    @property
+    def deletes(self) -> bool:
+        """Whether it is DELETE FROM."""
+        first = self.commands[0]
+        return self.lightweight and isinstance(first, MutationCommand) and not first.assignments
 
 
 @dataclass(frozen=True, slots=True)

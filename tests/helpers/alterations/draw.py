@@ -154,7 +154,7 @@ class Drawing:
             if feature in self.features:
                 draws += [draw] * 2
         commands = rng.choice(draws)(columns)
-        if rng.random() < 0.15 and len(commands) == 1:
+        if rng.random() < 0.15 and len(commands) == 1 and all(c.name != "g" for c in columns):
             commands = [f"{commands[0]}, ADD COLUMN g {rng.choice(PLAIN)}"]
         tables = ("t", "u") if rng.random() < 0.5 else (table,)
         return [f"ALTER TABLE {name} {command}" for name in tables for command in commands]
