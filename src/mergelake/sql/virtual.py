@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mergelake.core.errors import MergelakeError, UnsupportedError, error
@@ -75,6 +75,12 @@ def _described(db: Database, query: str, names: StatementNames) -> tuple[Column,
             raise error("ILLEGAL_COLUMN", f"Cannot add column {name}: column with this name already exists", "Use AS")
         columns[name] = Column(len(columns), name, parse_type(kind))
     return tuple(columns.values())
+
+
+def union_schema(pattern: Pattern, columns: Mapping[str, str]) -> TableSchema:
+    """The schema of a union of tables with these columns, name to type."""
+    typed = (Column(number, name, parse_type(kind)) for number, (name, kind) in enumerate(columns.items()))
+    return TableSchema(tuple(typed), engine="Merge", engine_args=pattern.arguments)
 
 
 def create_union(

@@ -35,7 +35,7 @@ from mergelake.query.statement.parsed_select import ParsedSelect, TableReference
 from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.wording import check_syntax
 
-LEVELS_MAX = 100
+LEVELS_MAX = 50
 """Views in views, at most."""
 TEXT_MAX = 4_000_000
 """Maximum characters of a statement with its views."""
@@ -46,29 +46,34 @@ def expanded(text: str, resolve: Resolve, context: Context) -> ParsedSelect:
 
     Raises ILLEGAL_PREWHERE, TOO_DEEP_RECURSION, and the errors of the queries of views.
     """
-    parsed = parse_select(text)
-    if not isinstance(resolve, Names):
-        return parsed
-    whole = _Statement(resolve, context)
-    for level in range(LEVELS_MAX):
-        after = whole.next(parsed)
-        if after is None:
-            return parsed
-        if not level:
-            check_syntax(parsed)  # what is wrong with it is told of the text as it was written
-        if len(after) > TEXT_MAX:
-            break
-        parsed = parse_select(after)
-    what = f"Views read views more than {LEVELS_MAX} levels deep, or become too large a statement"
-    raise error("TOO_DEEP_RECURSION", what, "A Merge whose pattern finds a view of itself never ends")
+    return _Statement(resolve, context, {}).expanded(text) if isinstance(resolve, Names) else parse_select(text)
 
 
 @dataclass(slots=True)
 class _Statement:
     names: Names
     context: Context
+    known: dict[str, Mapping[str, str]]
+    """The columns that queries of views return."""
+    depth: int = 0
+    """How many views it is in, while their columns are asked for."""
     called: dict[str, VirtualTable] = field(default_factory=dict)
     """Views with arguments, by the names that stand for them."""
+
+    def expanded(self, text: str) -> ParsedSelect:
+        """See `expanded`."""
+        parsed = parse_select(text)
+        for level in range(LEVELS_MAX - self.depth):
+            after = self.next(parsed)
+            if after is None:
+                return parsed
+            if not level:
+                check_syntax(parsed)  # what is wrong with it is told of the text as it was written
+            if len(after) > TEXT_MAX:
+                break
+            parsed = parse_select(after)
+        what = f"Views read views more than {LEVELS_MAX} levels deep, or become too large a statement"
+        raise error("TOO_DEEP_RECURSION", what, "A Merge whose pattern finds a view of itself never ends")
 
     def next(self, parsed: ParsedSelect) -> str | None:
         """The text with the views that it names replaced; None if it names none."""
@@ -157,9 +162,12 @@ class _Statement:
 
     def described(self, query: str) -> Mapping[str, str]:
         """The columns that a query returns now."""
-        parsed = expanded(query, self.names, self.context)
-        tables = look_up_tables(parsed, self.names, self.context, _no_explain)
-        return dict(zip(*prepared_of(parsed, tables, self.context).columns(self.context), strict=True))
+        if query not in self.known:
+            parsed = _Statement(self.names, self.context, self.known, self.depth + 1).expanded(query)
+            tables = look_up_tables(parsed, self.names, self.context, _no_explain)
+            columns = prepared_of(parsed, tables, self.context).columns(self.context)
+            self.known[query] = dict(zip(*columns, strict=True))
+        return self.known[query]
 
 
 def _replacement(reference: TableReference, text: str) -> list[Edit]:
