@@ -210,7 +210,7 @@ class Reader(Actor):
 
     def older(self) -> None:
         version = self.random.choice(
-            [self.random.randint(max(self.state.history, 1), self.state.version), *self.state.tags.values()]
+            [self.random.randint(max(self.state.history, 1), self.state.version), *self.state.whole_tags.values()]
         )
         try:
             state = self.handle.state_at(version)

@@ -22,8 +22,9 @@ from mergelake.log.operations import (
 from mergelake.log.state import State
 from mergelake.log.volatile import unfinished
 from mergelake.table.clone import check_holds, plan_clone, take_holds
+from mergelake.table.freeze import freeze, unfreeze
 from mergelake.table.handle import TableHandle
-from mergelake.table.parts import attach_part, drop_part
+from mergelake.table.parts import attach_part, attach_partition, drop_part
 from mergelake.table.rollback import rollback
 from mergelake.table.undrop import undrop
 from tests.simulation.actors import Actor
@@ -74,11 +75,11 @@ class Admin(Actor):
                 self.commit(lambda _: [Untag(name)])
 
     def rollback(self) -> None:
-        version = self.random.choice([*self.state.tags.values(), max(self.state.history, self.state.version - 5)])
+        version = self.random.choice([*self.state.whole_tags.values(), max(self.state.history, self.state.version - 5)])
         try:
             done = rollback(self.handle, version)
         except InvalidInputError as refusal:
-            if refusal.name not in ("UNFINISHED", "BAD_ARGUMENTS"):
+            if refusal.name != "BAD_ARGUMENTS":
                 raise
         except CorruptDataError:
             if version in self.table.readable() and not self.process.doubtful:
@@ -95,7 +96,7 @@ class Admin(Actor):
         try:
             done = rollback(self.handle, timestamp_ms=time_ms)
         except InvalidInputError as refusal:
-            if refusal.name not in ("UNFINISHED", "BAD_ARGUMENTS"):
+            if refusal.name != "BAD_ARGUMENTS":
                 raise
         except CorruptDataError:
             if wanted in self.table.readable() and not self.process.doubtful:
@@ -116,12 +117,7 @@ class Admin(Actor):
         if len(self.world.living()) >= TABLES_MAX:
             return
         process, directory = self.process, self.process.ids.new_id()
-        try:
-            plan = plan_clone(self.state, self.directory, process.ids)
-        except InvalidInputError as refusal:
-            if refusal.name != "UNFINISHED":
-                raise
-            return
+        plan = plan_clone(self.state, self.directory, process.ids)
         owners = take_holds(directory, plan, self.open_table)
         options = {"clock": process.clock, "ids": process.ids, "author": process.author, "more": plan.more}
         try:
@@ -160,9 +156,9 @@ class Admin(Actor):
         try:
             handle = self.open_table(table.directory)
             undrop(handle)
-        except (InvalidInputError, NotFoundError, CorruptDataError) as refusal:
+        except (InvalidInputError, NotFoundError, CorruptDataError):
             there = table.state.dropped and before in table.kept() and not self.process.doubtful
-            if there and getattr(refusal, "name", "") != "UNFINISHED":
+            if there:
                 raise
             return
         undone = [v for v, entry in table.entries.items() if v > before and isinstance(entry.ops[0], UndropTable)]
@@ -204,11 +200,8 @@ class Admin(Actor):
     def attach(self) -> None:
         """New ids for old bytes; nothing is copied."""
         detached = self.state.detached
-        if not detached:
-            return
-        chosen = self.random.choice(detached).manifest
-        part = dataclasses.replace(chosen, id=self.process.ids.new_id(), base_version=self.state.version)
-        self.commit(lambda _: [AddParts((part,), detached=(chosen.id,))])
+        if detached:
+            attach_partition(self.handle, self.random.choice([None, *{part.info.partition_id for part in detached}]))
 
     def drop_detached(self) -> None:
         detached = self.state.detached
@@ -300,13 +293,8 @@ class Surgeon(Admin):
         parts = [*self.state.parts()]
         if not parts:
             return
-        try:
+        with contextlib.suppress(NotFoundError):  # it was merged meanwhile
             drop_part(self.handle, self.random.choice(parts).name, kind)
-        except NotFoundError:  # it was merged meanwhile
-            pass
-        except InvalidInputError as refusal:  # it lacks a mutation
-            if kind != "detach" or refusal.name != "UNFINISHED":
-                raise
 
     def attach_part(self) -> None:
         detached = self.state.detached
@@ -321,4 +309,11 @@ class Attacher(Surgeon):
     attentive = 0.0
 
     def actions(self):
-        return {self.detach_part: 1, self.attach: 2}
+        return {self.detach_part: 1, self.attach: 2, self.freeze: 0.2, self.unfreeze: 0.2}
+
+    def freeze(self) -> None:
+        freeze(self.handle, "", self.random.choice([None, *PARTITIONS]))
+
+    def unfreeze(self) -> None:
+        if self.state.tags:
+            unfreeze(self.handle, self.random.choice(sorted(self.state.tags)), self.random.choice([None, *PARTITIONS]))

@@ -94,7 +94,8 @@ def parts_hold_the_models_rows(table: Table, state: State, partition_id: str) ->
     assert in_order(held) == in_order(kept), f"partition {partition_id} holds {held}, not {kept}"
     assert state.block_counter == table.model.counter
     rows = Counter(row for part in state.detached for row in table.model.known[part.manifest.id])
-    assert rows == table.model.detached, "detached parts hold other rows than were detached"
+    aside = Counter(kept.row for kept in table.model.detached if kept.row)
+    assert rows == aside, "detached parts hold other rows than were detached"
 
 
 def mutations_are_whole(table: Table, state: State, partition_id: str) -> None:
@@ -106,7 +107,7 @@ def mutations_are_whole(table: Table, state: State, partition_id: str) -> None:
         lacking = [
             m.version
             for m in known.values()
-            if m.version > part.info.data_version
+            if m.since <= part.info.data_version < m.version
             and not m.killed
             and (m.partition_ids is None or partition_id in m.partition_ids)
         ]

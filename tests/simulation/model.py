@@ -58,6 +58,8 @@ class Kept:
     row: Row | None
     """None once a delete was written down, or a merge kept another row of its key."""
     block: int
+    part: str
+    """Id of its part."""
     pending: list[int] = field(default_factory=list)
 
 
@@ -79,7 +81,10 @@ class Model:
     tokens: Window = field(default_factory=dict)
     """Token -> version, and partitions with rows of it that no drop took away; oldest first."""
     hashes: Window = field(default_factory=dict)
-    detached: Counter[Row] = field(default_factory=Counter)
+    detached: list[Kept] = field(default_factory=list)
+    """Rows that were taken aside, with what was still to be done to them."""
+    attached: list[tuple[tuple[str, ...], Counter[Row]]] = field(default_factory=list)
+    """Of the last entry: ids of parts that were attached, and the rows that readers must see of them."""
     windows: dict[int, tuple[Window, Window]] = field(default_factory=dict)
     """Version -> tokens and hashes then: what a rollback there must leave, whatever its entry says."""
     known: dict[str, Rows] = field(default_factory=dict)
@@ -101,8 +106,12 @@ class Model:
     def execute(self, entry: Entry) -> None:
         self.version = entry.version
         self.touched = set()
+        self.attached.clear()
         for op in entry.ops:
             self._execute(op)
+        for part_ids, expected in self.attached:
+            there = [kept for held in self.rows.values() for kept in held if kept.part in part_ids]
+            assert Counter(self._seen(there)) == expected, f"{part_ids} have other rows than when they were detached"
         self.windows[self.version] = (dict(self.tokens), dict(self.hashes))
         physical = {**self.physical, **{name: self._there(name) for name in self.touched}}
         views = {**self.views, **{name: self._final(physical[name]) for name in self.touched}}
@@ -110,8 +119,18 @@ class Model:
         self.views = {name: rows for name, rows in views.items() if rows}
 
     def _there(self, partition_id: str) -> Rows:
+        return self._seen(self.rows.get(partition_id, ()))
+
+    def _take(self, part_id: str) -> list[Kept]:
+        """The rows of a detached part, which is detached no more."""
+        taken = [kept for kept in self.detached if kept.part == part_id]
+        self.detached = [kept for kept in self.detached if kept.part != part_id]
+        return taken
+
+    def _seen(self, held: Iterable[Kept]) -> Rows:
+        """Rows with what is still to be done to them."""
         out: list[Row] = []
-        for kept in self.rows.get(partition_id, ()):
+        for kept in held:
             rows: Rows = (kept.row,) if kept.row else ()
             for version in kept.pending:
                 rows = self.kind.changed(rows, self.mutations[version])
@@ -138,7 +157,7 @@ class Model:
                 self._drop_parts(op)
             case DropDetached(ids):
                 for part_id in ids:
-                    self.detached -= Counter(self.known[part_id])
+                    self._take(part_id)
             case Mutation(id, commands, partition_ids):
                 self.counter += 1
                 self.mutations[self.counter] = commands
@@ -146,7 +165,8 @@ class Model:
                 for name in [*self.rows] if partition_ids is None else partition_ids:
                     self.touched.add(name)
                     for row in self.rows.get(name, ()):
-                        row.pending.append(self.counter)
+                        if not op.only or row.part in op.only:
+                            row.pending.append(self.counter)
             case KillMutation(id):
                 version, partition_ids = self.scopes[id]
                 for name in [*self.rows] if partition_ids is None else partition_ids:
@@ -169,10 +189,10 @@ class Model:
             self.ranges[part.id] = (self.counter, self.counter)
             self.origins[part.id] = (self.version, not part.level)
             rows = self._rows_of_new(part)
-            self.rows.setdefault(part.partition_id, []).extend(Kept(row, self.counter) for row in rows)
-        for part_id in op.detached:
-            assert not Counter(self.known[part_id]) - self.detached, "what is attached was not detached"
-            self.detached -= Counter(self.known[part_id])
+            self.rows.setdefault(part.partition_id, []).extend(Kept(row, self.counter, part.id) for row in rows)
+        if op.detached:
+            taken = [kept for part_id in op.detached for kept in self._take(part_id)]
+            self.attached.append((tuple(part.id for part in op.parts), Counter(self._seen(taken))))
         inserted = frozenset(part.partition_id for part in op.parts)
         if op.dedup_token:
             _remember(self.tokens, op.dedup_token, (self.version, inserted), self.tokens_max)
@@ -189,6 +209,8 @@ class Model:
         self.ranges[op.part.id] = (low, high)
         self.origins[op.part.id] = (self.version, False)
         covered = [kept for kept in self.rows.get(name, ()) if low <= kept.block <= high]
+        for kept in covered:
+            kept.part = op.part.id
         for version in op.mutations:
             for kept in covered:
                 self._write_down(kept, version)
@@ -238,8 +260,7 @@ class Model:
             gone = [kept for kept in held if kept.block <= bound]
             self.rows[name] = [kept for kept in held if kept.block > bound]
             if op.kind == "detach":
-                assert not any(kept.pending for kept in gone), "rows with unfinished mutations were detached"
-                self.detached.update(kept.row for kept in gone if kept.row)
+                self.detached += gone
         if op.remember is not None:
             self.tokens, self.hashes = map(dict, self.windows[op.remember])
         elif bound >= self.counter:
@@ -253,8 +274,7 @@ class Model:
             gone = [kept for kept in held if low <= kept.block <= high]
             held = [kept for kept in held if not low <= kept.block <= high]
             if op.kind == "detach":
-                assert not any(kept.pending for kept in gone), "rows with unfinished mutations were detached"
-                self.detached.update(kept.row for kept in gone if kept.row)
+                self.detached += gone
             version, alone = self.origins[part_id]
             first = version if alone else 0
             self.tokens = _without(self.tokens, name, first, version)

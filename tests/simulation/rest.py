@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from mergelake.log.retention import foreign, pins, reachable
+from mergelake.log.retention import foreign, partial_versions, pins, reachable
 from mergelake.log.truncate import is_kept
 from mergelake.publish.plan import part_of
 from mergelake.table.mutations import open_mutations
@@ -32,7 +32,8 @@ def left_over(table: Table, alive: Collection[str]) -> list[str]:
     directories = {key.split("/")[1] for key in objects}
     out += [f"directory {name}" for name in sorted(directories) if _is_part(name) and not {name, part_of(name)} & kept]
     pinned = pins(state.version, state.tags, {}, state.dropped)
-    shown = state.retired.still_shown(state.version, pinned)
+    partial = partial_versions(state.tags, state.tagged_partitions, {})
+    shown = state.retired.still_shown(state.version, pinned, partial)
     out += [f"retired part {p.id}" for p in state.retired if p not in shown]
     out += [f"the lease of {node}" for node in state.leases if node not in alive]
     for holder in state.holds:

@@ -343,8 +343,15 @@ MUTATIONS: tuple[Stage, ...] = (
     ),
     _while_others_collect(_WRITES, *_THREADS, one("admin", Mutator), _READER, settings={**_SWEPT, **_DIRECT}),
 )
+DETACHED: tuple[Stage, ...] = (
+    # Parts that lack mutations go aside and come back, while others write these down, give them up, merge and collect.
+    _while_others_collect(
+        _WRITES, one("attacher", Attacher), one("admin", Mutator), one("rewriter", Rewriter), one("node", Merger)
+    ),
+    Stage((_INSERT, *several("attacher", Attacher, 2), one("admin", Mutator), one("rewriter", Rewriter)), preempt=0.2),
+)
 
-EVERY_STAGE = (*STAGES, *RARE, *LEADERS, *SEGMENTS, *CROWDS, *ALONE, *ALONE_SEGMENTS, *MUTATIONS)
+EVERY_STAGE = (*STAGES, *RARE, *LEADERS, *SEGMENTS, *CROWDS, *ALONE, *ALONE_SEGMENTS, *MUTATIONS, *DETACHED)
 OF_A_STAGE = 10**12
 """Seeds from here on are about one stage each, by `seed // OF_A_STAGE`; beyond that they are like small ones."""
 

@@ -111,6 +111,7 @@ class Table:
         self.emptied: set[int] = set()
         """Versions of checkpoints that are empty objects."""
         self.spans: dict[str, dict[str, tuple[int, int | None]]] = {}
+        self.partition_of: dict[str, str] = {}
         """Key -> part id -> the versions that refer to it: from, to (not including; None: the newest still does)."""
         self.periods = Periods(self)
 
@@ -214,6 +215,7 @@ class Table:
             for key in keys_of(self.directory, old[part_id]):
                 self.spans[key][part_id] = (self.spans[key][part_id][0], after.version)
         for part_id in new.keys() - old.keys():
+            self.partition_of[part_id] = new[part_id].partition_id
             for key in keys_of(self.directory, new[part_id]):
                 self.spans.setdefault(key, {})[part_id] = (after.version, None)
 
@@ -229,7 +231,7 @@ class Table:
         """The versions that anybody may read."""
         if self.state.dropped:
             return _way_back(self.state)
-        return {*range(max(self.state.history, 1), self.state.version + 1), *self.state.tags.values()}
+        return {*range(max(self.state.history, 1), self.state.version + 1), *self.state.whole_tags.values()}
 
     def kept(self) -> set[int]:
         """Those, and the ones whose state some node still holds: all whose objects must stay."""
@@ -239,7 +241,7 @@ class Table:
         if state.dropped:
             return _way_back(state)
         leased = {lease.version for lease in state.leases.values()}
-        return {*range(max(state.history, 1), state.version + 1), *state.tags.values(), *leased}
+        return {*range(max(state.history, 1), state.version + 1), *state.whole_tags.values(), *leased}
 
     def on_delete(self, key: str) -> None:
         """5: nothing is deleted that a kept version refers to."""
@@ -251,6 +253,12 @@ class Table:
         for part_id, (first, end) in self.spans[key].items():
             needed = [version for version in kept if first <= version and (end is None or version < end)]
             assert not needed, f"{key} was deleted, but version {needed[0]} needs it for part {part_id}"
+            frozen = [] if self.state.dropped else self.state.tagged_partitions.items()
+            for tag, partition_ids in frozen:
+                shown = first <= self.state.tags[tag] and (end is None or self.state.tags[tag] < end)
+                assert not shown or self.partition_of[part_id] not in partition_ids, (
+                    f"{key} was deleted, {tag} needs it"
+                )
         for part in self.state.detached:
             assert key not in keys_of(self.directory, part.manifest), f"{key} was deleted, but it is detached"
         directory = key.removeprefix(f"{self.directory}/").split("/")[0]

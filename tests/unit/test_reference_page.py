@@ -26,7 +26,7 @@ OF_OTHER_ROOMS = {
     "Scan": {"of"},
     "Table": {"alter", "snapshot", "state"},
     "TableSchema": {"from_json", "to_json", "with_settings"},
-    "Column": {"from_json", "to_json"},
+    "Column": {"changed_since", "from_json", "to_json"},
     "Warehouse": {"handles", "nodes", "opened"},
 }  # fmt: skip
 """Members that other rooms use, and that take or return values which are not public."""

@@ -16,6 +16,17 @@ from mergelake.core.types import DataType, parse_type
 
 
 @dataclass(frozen=True, slots=True)
+class TypeChange:
+    """A change of a column's type: values of parts that were written before it are converted as it was made."""
+
+    version: int
+    """Version of the schema from which on the column has the type."""
+    type: DataType
+    null: str = ""
+    """The constant that takes the place of NULL, if the type was Nullable before and is no longer."""
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column of a table."""
 
@@ -31,6 +42,12 @@ class Column:
     """The contents of `CODEC(…)`, or empty for the table's default."""
     comment: str = ""
     ttl: str = ""
+    changes: tuple[TypeChange, ...] = ()
+    """The changes of its type, in order."""
+
+    def changed_since(self, version: int) -> tuple[TypeChange, ...]:
+        """The changes of its type that values lack which were written with a version of the schema."""
+        return tuple(change for change in self.changes if change.version > version)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able form; empty fields are left out."""
@@ -38,12 +55,15 @@ class Column:
         for key in ("default_kind", "default", "codec", "comment", "ttl"):
             if getattr(self, key):
                 out[key] = getattr(self, key)
+        if self.changes:
+            out["changes"] = [[change.version, str(change.type), change.null] for change in self.changes]
         return out
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> Column:
         """Inverse of `to_json`."""
-        return Column(**{**raw, "type": parse_type(raw["type"])})
+        changes = tuple(TypeChange(v, parse_type(kind), null) for v, kind, null in raw.get("changes", ()))
+        return Column(**{**raw, "type": parse_type(raw["type"]), "changes": changes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +75,12 @@ class SkipIndex:
     type: str
     """`minmax`, `set(100)`, `bloom_filter(0.01)`, …"""
     granularity: int = 1
+    since: int = 0
+    """The version of the schema that added it: files of its name in parts of older schemas are of another index."""
+
+    def is_of(self, schema_version: int) -> bool:
+        """Whether files of its name in a part of that schema version are its own."""
+        return schema_version >= self.since
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +180,9 @@ class TableSchema:
         if self.sample_by:
             out["sample_by"] = self.sample_by
         if self.indices:
-            out["indices"] = [[i.name, i.expression, i.type, i.granularity] for i in self.indices]
+            out["indices"] = [
+                [i.name, i.expression, i.type, i.granularity, *([i.since] if i.since else ())] for i in self.indices
+            ]
         if self.constraints:
             out["constraints"] = [[c.name, c.kind, c.expression] for c in self.constraints]
         if self.settings:

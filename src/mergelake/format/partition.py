@@ -11,6 +11,7 @@ Source: ClickHouse, `MergeTreePartition.cpp` (`getID`, `FieldVisitorHash`-like h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,10 +37,19 @@ class Partition:
     """The bytes of `partition.dat`; empty without a partition key."""
 
 
+_ID = re.compile(r"[0-9A-Za-z-]+")
 _DAYS = t.Int(16, signed=False)
 
 WHOLE_TABLE = Partition("all")
 """The only partition of a table without a partition key."""
+
+
+def check_partition_id(partition_id: str) -> None:
+    """Raise INVALID_PARTITION_VALUE for a text that cannot be the id of a partition."""
+    if not partition_id:
+        raise error("INVALID_PARTITION_VALUE", "Partition id is empty", "system.parts has the ids")
+    if not _ID.fullmatch(partition_id):
+        raise error("INVALID_PARTITION_VALUE", f"Invalid partition format: {partition_id}", "system.parts has the ids")
 
 
 def partition_keys(

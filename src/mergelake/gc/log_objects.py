@@ -35,7 +35,7 @@ def _keep_tags(handle: TableHandle, state: State) -> None:
     tagged = {version for version in state.tags.values() if version < state.history}
     for version in sorted(tagged - written):
         try:
-            write_tag(handle.store, prefix, handle.state_at(version))
+            write_tag(handle.store, prefix, handle.whole_state(version))
         except InvalidInputError:
             if version in handle.log.state.tags.values():
                 raise  # otherwise the tag was removed meanwhile, and another collector cut the log

@@ -23,7 +23,7 @@ from mergelake.core.settings import TableSettings
 from mergelake.log.fold import apply
 from mergelake.log.head_freshness import GRACE_MIN_S
 from mergelake.log.operations import AdvanceGcHorizon, DropReference, Entry, ReleaseLease, TableOp
-from mergelake.log.retention import pins, reachable
+from mergelake.log.retention import partial_versions, pins, reachable
 from mergelake.log.state import State
 from mergelake.publish.plan import PART_DIRECTORY, part_of
 from mergelake.table.gc_notes import NoteName, Unused
@@ -110,7 +110,8 @@ def oldest_to_keep(state: State, periods: Periods, before: Callable[[int], int])
     """The oldest version to keep, by time and by bytes: `before(ms)` is the version that was the newest so long ago."""
     by_time = before(periods.retention_ms)
     # Versions with tags and leases are kept anyway.
-    pinned = pins(state.version, state.tags, state.leases, state.dropped)
+    # Those of which some partitions are kept do not count: what these hold is not known here.
+    pinned = pins(state.version, state.whole_tags, state.leases, state.dropped)
     by_price = state.retired.oldest_within(periods.retention_bytes, pinned)
     # Readers without a lease rely on the grace period, regardless of the limit in bytes.
     return min(by_price, before(periods.grace_ms)) if by_price > by_time else by_time
@@ -123,7 +124,8 @@ def plan_round(state: State, notes: Iterable[NoteName], now_ms: int, periods: Pe
     waiting = tuple(note for note in noted if periods.due_ms(note) > now_ms)
     history = max(history, state.history, *(note.fence - 1 for note in due if note.kind == "history"))
     base_version = max((note.fence for note in due if note.kind == "objects"), default=0)
-    kept = state.retired.still_shown(history, pins(history, state.tags, state.leases, state.dropped))
+    partial = partial_versions(state.tags, state.tagged_partitions, state.leases)
+    kept = state.retired.still_shown(history, pins(history, state.tags, state.leases, state.dropped), partial)
     # Advancing history alone is worth an entry once it frees parts or enough log entries.
     commit = base_version > 0 or len(kept) < len(state.retired) or history >= state.history + periods.step
     # So is the end of the time in which UNDROP is possible.

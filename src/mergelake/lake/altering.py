@@ -9,6 +9,7 @@ from mergelake.core.errors import error
 from mergelake.core.types import DataType, nested_columns, parse_type
 
 if TYPE_CHECKING:
+    from mergelake.lake.environment import Environment
     from mergelake.table.alter.columns import ColumnDefinition, Place
     from mergelake.table.alter.command import SchemaCommand
     from mergelake.table.handle import TableHandle
@@ -21,12 +22,13 @@ class AlterMethods:
     """
 
     handle: TableHandle
+    env: Environment
 
     def alter(self, commands: Sequence[SchemaCommand]) -> int:
         """Make several changes in one commit, in order; commands are the classes of `mergelake.table.alter`."""
-        from mergelake.table.alter.commit import alter
+        from mergelake.lake.constraints import alter_checked
 
-        return alter(self.handle, commands)
+        return alter_checked(self.handle, commands, self.env)
 
     def add_column(
         self,
@@ -37,7 +39,7 @@ class AlterMethods:
         materialized: str = "",
         alias: str = "",
         codec: str = "",
-        comment: str = "",
+        comment: str | None = None,
         first: bool = False,
         after: str = "",
         if_not_exists: bool = False,
@@ -98,6 +100,50 @@ class AlterMethods:
 
         return self.alter([RenameColumn(name, new_name, if_exists)])
 
+    def modify_column(
+        self,
+        name: str,
+        type: str | DataType | None = None,
+        *,
+        default: str = "",
+        materialized: str = "",
+        alias: str = "",
+        codec: str = "",
+        comment: str | None = None,
+        first: bool = False,
+        after: str = "",
+        if_exists: bool = False,
+    ) -> int:
+        """Change what is given of a column; arguments as for `add_column`.
+
+        Values of parts that were written with another type are converted when they are read, as CAST does; all of them
+        are tried before, where some may not fit. A column that ceases to be Nullable needs a constant `default`, which
+        takes the place of NULL. Another default is that of rows whose parts lack the column, too.
+
+        Raises
+        ------
+        InvalidInputError
+            NOT_FOUND_COLUMN_IN_BLOCK; ALTER_OF_COLUMN_IS_FORBIDDEN for the type of a column of a key; CANNOT_PARSE_TEXT
+            and the like for a value that cannot be converted.
+        """
+        from mergelake.table.alter.modify_column import ModifyColumn
+
+        kinds = {"DEFAULT": default, "MATERIALIZED": materialized, "ALIAS": alias}
+        definition = _definition(name, type, kinds, codec, comment)
+        return self.alter([ModifyColumn(definition, _place(first=first, after=after), if_exists)])
+
+    def comment_column(self, name: str, comment: str, *, if_exists: bool = False) -> int:
+        """Set the comment of a column; NOT_FOUND_COLUMN_IN_BLOCK if there is none."""
+        from mergelake.table.alter.modify_column import CommentColumn
+
+        return self.alter([CommentColumn(name, comment, if_exists)])
+
+    def clear_column(self, name: str, *, if_exists: bool = False) -> int:
+        """Give all rows the default of a column, without rewriting. Errors: as for `drop_column`."""
+        from mergelake.table.alter.modify_column import ClearColumn
+
+        return self.alter([ClearColumn(name, if_exists)])
+
     def modify_settings(self, changes: Mapping[str, str | int | float | bool], reset: Collection[str] = ()) -> int:
         """Change settings of the table, and reset those in `reset` to their defaults; the new version.
 
@@ -110,7 +156,7 @@ class AlterMethods:
 
 
 def _definition(
-    name: str, type: str | DataType, kinds: Mapping[str, str], codec: str, comment: str
+    name: str, type: str | DataType | None, kinds: Mapping[str, str], codec: str, comment: str | None
 ) -> ColumnDefinition:
     from mergelake.table.alter.columns import ColumnDefinition
 

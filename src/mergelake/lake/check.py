@@ -30,7 +30,7 @@ from mergelake.parts.index_reader import IndexFile, find_index, read_granules
 from mergelake.parts.indexing import BoundIndex, index_values, table_indexes
 from mergelake.parts.reader import PartReader
 from mergelake.parts.verify import Problem, check_part, problem_of
-from mergelake.scan.skip import same_types
+from mergelake.scan.skip import same_index
 from mergelake.scan.source import PartSource, open_part
 from mergelake.store.cached import beneath
 from mergelake.table.handle import Snapshot, TableHandle
@@ -178,7 +178,7 @@ def _skip_index(rows: _Rows, index: BoundIndex) -> Iterator[Problem]:
     """Check that an index of the part equals one that is built from its rows."""
     reader = rows.reader
     file = find_index(reader, index.name, index.kind)
-    if file is None or not same_types(reader, index, rows.schema.version):
+    if file is None or not same_index(reader, index, rows.schema.version):
         return
     builder = granule_builder(index.kind, index.types, index.granularity)
     expected_bytes = b""

@@ -73,6 +73,19 @@ _MERGES = pa.schema(
 )
 
 
+_DETACHED = pa.schema(
+    [
+        ("name", pa.string()),
+        ("partition_id", pa.string()),
+        ("rows", pa.uint64()),
+        ("bytes_on_disk", pa.uint64()),
+        ("version", pa.uint64()),
+        ("time", pa.timestamp("ms", "UTC")),
+        ("mutations", pa.uint64()),
+    ]
+)
+
+
 _MUTATIONS = pa.schema(
     [
         ("mutation_id", pa.string()),
@@ -126,6 +139,23 @@ def mutations_table(state: State) -> pa.Table:
         }
         rows += [{**row, "command": f"({command})"} for command in parse_commands(mutation.commands)]
     return pa.Table.from_pylist(rows, schema=_MUTATIONS)
+
+
+def detached_table(state: State) -> pa.Table:
+    """One row for each detached part, in the order of their detachment."""
+    rows = [
+        {
+            "name": str(part.info),
+            "partition_id": part.info.partition_id,
+            "rows": part.manifest.rows,
+            "bytes_on_disk": part.manifest.bytes_on_disk,
+            "version": part.detached,
+            "time": part.detached_ms,
+            "mutations": len(part.lacks),
+        }
+        for part in state.detached
+    ]
+    return pa.Table.from_pylist(rows, schema=_DETACHED)
 
 
 def merges_table(state: State) -> pa.Table:

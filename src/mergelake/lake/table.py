@@ -12,7 +12,7 @@ from mergelake.core.errors import error
 from mergelake.core.progress import OnProgress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
-from mergelake.lake.altering import AlterMethods
+from mergelake.lake.definitions import DefinitionMethods
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
 from mergelake.lake.partitions import PartitionMethods
@@ -22,6 +22,7 @@ from mergelake.order.keys import table_keys
 from mergelake.publish.plan import GRACE_SECONDS
 from mergelake.scan.request import ScanRequest
 from mergelake.table.deduplication import InsertIdentity, RowHash, known_token
+from mergelake.table.freeze import check_tag_name
 from mergelake.table.handle import Snapshot, TableHandle, epoch_ms
 from mergelake.table.rollback import rollback
 from mergelake.table.throttle import throttle
@@ -40,7 +41,7 @@ _PUBLISH_TRIES = 10
 """How often a table is published while mutations are submitted in between."""
 
 
-class Table(AlterMethods, PartitionMethods):
+class Table(DefinitionMethods, PartitionMethods):
     """An open table. Threads may share one.
 
     It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`
@@ -661,8 +662,7 @@ class Table(AlterMethods, PartitionMethods):
         It is read by `scan(version="name")` or AS OF TAG. BAD_ARGUMENTS for a name that is taken or is a number, and
         for a version that is not kept.
         """
-        if not isinstance(name, str) or not name.strip() or name.isdecimal():
-            raise error("BAD_ARGUMENTS", f"'{name}' cannot be the name of a tag", "It is a word, such as 'release-1'")
+        check_tag_name(name)
         wanted = self.refresh() if version is None else version
         self.handle.log.commit(lambda _: [Tag(name, wanted)])
         return wanted

@@ -107,7 +107,10 @@ _UNREADABLE = (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError)
 
 def state_hash(state: State) -> str:
     """A hash of the content of a state, 32 hex digits: equal states have equal hashes, on every machine."""
-    aside = [(part.manifest.id, str(part.info), part.detached, part.detached_ms) for part in state.detached]
+    aside = [
+        (part.manifest.id, str(part.info), part.detached, part.detached_ms, *_versions(part.lacks))
+        for part in state.detached
+    ]
     parts = (state.partitions.totals.hash, state.retired.hash, aside)
     return hashlib.blake2b(f"{dumps(_header(state))}{parts}".encode(), digest_size=16).hexdigest()
 
@@ -299,6 +302,7 @@ def _header(state: State) -> dict[str, Any]:
         "tokens": listed(state.tokens),
         "hashes": listed(state.hashes),
         "detached": len(state.detached),
+        **({"detached_lack": _lacked(state)} if any(part.lacks for part in state.detached) else {}),
         "volatile": [
             {
                 **_fields(part),
@@ -311,6 +315,7 @@ def _header(state: State) -> dict[str, Any]:
         ],
         "mutations": [_mutation(mutation) for mutation in state.mutations],
         "tags": dict(state.tags),
+        **({"tagged_partitions": dict(state.tagged_partitions)} if state.tagged_partitions else {}),
         "holds": {holder: list(held) for holder, held in state.holds.items()},
         "leases": {node: _lease(lease) for node, lease in state.leases.items()},
         "fence": state.fence,
@@ -326,12 +331,36 @@ def _fields(value: VolatilePart | PendingMutation | MutationFailure | MergeRecip
 
 def _mutation(mutation: PendingMutation) -> dict[str, Any]:
     fields = _fields(mutation)
+    if not mutation.since:  # as before it existed: so old hashes still hold
+        del fields["since"]
     return {**fields, "failure": _fields(mutation.failure)} if mutation.failure is not None else fields
 
 
 def _read_mutation(raw: dict[str, Any]) -> PendingMutation:
     failure = raw.get("failure")
     return PendingMutation(**{**tuples(raw), "failure": MutationFailure(**failure) if failure else None})
+
+
+def _versions(mutations: Sequence[PendingMutation]) -> list[int]:
+    return [mutation.version for mutation in mutations]
+
+
+def _lacked(state: State) -> list[Any]:
+    """The mutations that detached parts lack, and for each of these parts their versions."""
+    lacked = {mutation.version: mutation for part in state.detached for mutation in part.lacks}
+    return [
+        [_mutation(lacked[version]) for version in sorted(lacked)],
+        [_versions(part.lacks) for part in state.detached],
+    ]
+
+
+def _detached(root: Root) -> tuple[DetachedPart, ...]:
+    raw, lacked = root.header.get("detached_lack", ((), [()] * len(root.aside)))
+    known = {mutation.version: mutation for mutation in map(_read_mutation, raw)}
+    return tuple(
+        DetachedPart(part.info, part.manifest, part.added, part.added_ms, tuple(known[version] for version in versions))
+        for part, versions in zip(root.aside, lacked, strict=True)
+    )
 
 
 def _lease(lease: Lease) -> list[Any]:
@@ -393,8 +422,9 @@ def _state(root: Root, segments: Segments | None) -> State:
         retired=_retired(root, segments),
         volatile=_volatile(header["volatile"]),
         mutations=tuple(map(_read_mutation, header["mutations"])),
-        detached=tuple(DetachedPart(p.info, p.manifest, p.added, p.added_ms) for p in root.aside),
+        detached=_detached(root),
         tags=header["tags"],
+        tagged_partitions=tuples(header.get("tagged_partitions", {})),
         holds=tuples(header["holds"]),
         leases={node: Lease(*lease) for node, lease in header["leases"].items()},
         fence=header["fence"],

@@ -45,6 +45,7 @@ from mergelake.log.operations import (
     Untag,
 )
 from mergelake.log.retention import reachable, refers
+from mergelake.log.schema_rules import outdated_default
 from mergelake.log.state import TOKENS_MAX, State, known_ids, positions
 from mergelake.log.volatile import covered, element_id, inside, leaves, pending, top_level, unfinished
 
@@ -115,9 +116,8 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
         case RowsUnchanged(since):
             if state.rows_version > since:
                 return Reject(f"Rows were added, changed or removed after version {since}")
-        case Mutation(id):
-            if any(known.id == id for known in state.mutations):
-                return Reject(f"Mutation {id} is known already", kind="duplicate")
+        case Mutation():
+            return _check_mutation(state, op)
         case MarkMutated():
             return _check_mark(state, op)
         case FinishMutations(ids):
@@ -127,8 +127,8 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
                 return Reject(f"Mutation {id} is not known, or it is done")
         case DropDetached(ids):
             return _check_detached(state, ids)
-        case Tag(name, version):
-            return _check_tag(state, name, version)
+        case Tag():
+            return _check_tag(state, op)
         case Untag(name):
             if name not in state.tags:
                 return _invalid(f"There is no tag {name}", "BAD_ARGUMENTS")
@@ -207,7 +207,17 @@ def _check_add(state: State, op: AddParts, position: int) -> Reject | None:
         return Reject(f"An insert {description} is in the table", kind="duplicate")
     if any(name.startswith("/") for name in op.begun):
         return _invalid("An insert cannot begin objects of another table", "LOGICAL_ERROR")
-    return _check_new(state, op.parts, position, op.begun) or _check_detached(state, op.detached)
+    return (
+        _check_schema(state, op.schema_version)
+        or _check_new(state, op.parts, position, op.begun)
+        or _check_detached(state, op.detached)
+    )
+
+
+def _check_schema(state: State, version: int) -> Reject | None:
+    if version in (0, state.schema_version):
+        return None
+    return Reject(f"The table was altered: its schema has version {state.schema_version}, not {version}")
 
 
 def _check_detached(state: State, ids: tuple[str, ...]) -> Reject | None:
@@ -248,7 +258,14 @@ def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
         _check_mutations(state, op, infos)
         or _check_holes(state, infos, op.mutations)
         or _check_new(state, (op.part,), position, op.begun)
+        or _check_defaults(state, op.part, [part.manifest for part in sources])
     )
+
+
+def _check_defaults(state: State, part: PartManifest, sources: list[PartManifest]) -> Reject | None:
+    if outdated_default(state, part, sources):
+        return Reject("The merge wrote values of columns that its sources lack, and the table was altered since")
+    return None
 
 
 def _check_holes(state: State, infos: Sequence[PartInfo], applied: Sequence[int]) -> Reject | None:
@@ -292,6 +309,20 @@ def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject
     return None
 
 
+def _check_mutation(state: State, op: Mutation) -> Reject | None:
+    if any(known.id == op.id for known in state.mutations):
+        return Reject(f"Mutation {op.id} is known already", kind="duplicate")
+    if not op.only:
+        return _check_schema(state, op.schema_version)
+    if op.schema_version and op.schema_version not in state.schemas:
+        return _invalid(f"Mutation {op.id} has the unknown schema version {op.schema_version}", "INCORRECT_DATA")
+    held = [part for name in op.partition_ids or () for part in state.partitions.get(name, ())]
+    since = min((part.info.min_block for part in held if part.manifest.id in op.only), default=0)
+    if {part.manifest.id for part in held if part.info.data_version >= since} != {*op.only}:
+        return _invalid("A mutation of some parts concerns those that were added just before it", "LOGICAL_ERROR")
+    return None
+
+
 def _check_mark(state: State, op: MarkMutated) -> Reject | None:
     parts = state.partitions.get(op.partition_id, ())
     places = positions(parts, op.ids)
@@ -329,6 +360,8 @@ def _check_add_volatile(state: State, op: AddVolatile) -> Reject | None:
         return _invalid(f"The recipe has the unknown schema version {op.recipe.schema_version}", "INCORRECT_DATA")
     if state.live(op.id) is not None:
         return Reject(f"Volatile part {op.id} is Live already", kind="duplicate")
+    if (outdated := _check_schema(state, op.recipe.schema_version)) is not None:
+        return outdated
     gone = next((source for source in op.sources if source not in places), None)
     if gone is not None:
         return Reject(f"{gone} is no longer at the top level")
@@ -346,10 +379,6 @@ def _check_add_volatile(state: State, op: AddVolatile) -> Reject | None:
 def _check_drop(state: State, op: DropRange) -> Reject | None:
     bound = op.max_block
     touched = [op.partition_id] if op.partition_id is not None else list(state.partitions)
-    if op.kind == "detach":
-        infos = [part.info for name in touched for part in state.partitions.get(name, ())]
-        if any(pending(state.mutations, info) for info in infos):
-            return Reject("Parts with unfinished mutations cannot be detached: wait for them, or kill them")
     known = (*(op.tokens or ()), *(op.hashes or ()))
     if max((version for _, version, _ in known), default=0) > (op.remember or 0) or len(op.tokens or ()) > TOKENS_MAX:
         return _invalid("More inserts are brought back than the version that is remembered knew", "LOGICAL_ERROR")
@@ -373,16 +402,20 @@ def _check_drop_parts(state: State, op: DropParts) -> Reject | None:
         return _invalid("Nothing says which parts go, or how", "LOGICAL_ERROR")
     if places is None:
         return Reject("A part is no longer active", "NO_SUCH_DATA_PART")
-    if op.kind == "detach" and any(pending(state.mutations, parts[at].info) for at in places):
-        return Reject("A part with unfinished mutations cannot be detached: wait for them, or kill them")
     return None
 
 
-def _check_tag(state: State, name: str, version: int) -> Reject | None:
+def _check_tag(state: State, op: Tag) -> Reject | None:
+    name, version = op.name, op.version
     if name in state.tags:
+        held = state.tagged_partitions.get(name)
+        if op.partition_ids is not None and version == state.tags[name]:
+            if held is None or {*op.partition_ids} <= {*held}:
+                return None
+            return _invalid(f"Tag {name} does not keep all of these partitions", "BAD_ARGUMENTS")
         return _invalid(f"Tag {name} exists already, at version {state.tags[name]}", "BAD_ARGUMENTS")
     if not 1 <= version <= state.version:
         return _invalid(f"There is no version {version}", "BAD_ARGUMENTS")
-    if version < state.history and version not in state.tags.values():
+    if version < state.history and version not in state.whole_tags.values():
         return _invalid(f"Version {version} is no longer kept", "BAD_ARGUMENTS")
     return None

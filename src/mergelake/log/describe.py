@@ -50,7 +50,8 @@ def describe_op(op: LogOp) -> str:
         case ops.RowsUnchanged(since):
             return f"computed from the rows of version {since}"
         case ops.Mutation(name, commands):
-            return f"mutation {name}: {shortened(commands)}"
+            of = f" of {_count(len(op.only), 'part')}" if op.only else ""
+            return f"mutation {name}{of}: {shortened(commands)}"
         case ops.MarkMutated(partition_id, ids, mutations):
             return f"mutations {', '.join(map(str, mutations))} change nothing in {len(ids)} parts of {partition_id}"
         case ops.FinishMutations(ids):
@@ -59,8 +60,9 @@ def describe_op(op: LogOp) -> str:
             return f"mutations fail on {part}: {code}"
         case ops.KillMutation(name):
             return f"kill mutation {name}"
-        case ops.Tag(name, version):
-            return f"tag version {version} as {name}"
+        case ops.Tag(name, version, partition_ids):
+            of = "" if partition_ids is None else f" of {', '.join(map(_where, partition_ids))}"
+            return f"tag version {version}{of} as {name}"
         case ops.Untag(name):
             return f"remove tag {name}"
         case ops.AddReference(holder, directories):

@@ -42,8 +42,8 @@ FORMAT, FORMAT_OF_MEMBERS = 3, 4
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError)
 """Exceptions of decoding malformed JSON."""
 
-_LEFT_OUT = ("disk", "begun", "detached", "mutations", "reads")
-"""Fields that are left out if they are false or empty lists: entries looked so before there were these."""
+_LEFT_OUT = ("disk", "begun", "detached", "mutations", "only", "reads", "schema_version")
+"""Fields that are left out if they are false, 0 or empty lists: entries looked so before there were these."""
 _FIELDS = {"format", "version", "attempt", "timestamp_ms", "author", "ops"}
 _FIELDS_OF_MEMBERS = {*_FIELDS, "members"}
 _DIGEST, _END, _DIGEST_DIGITS = b',"digest":"', b'"}', 32
@@ -169,7 +169,7 @@ def encode_op(op: LogOp) -> dict[str, Any]:
             held = asdict(held)
         elif isinstance(held, tuple):
             held = [ManifestJson.of(item) if isinstance(item, PartManifest) else item for item in held]
-        if held not in ("", None) and not ((held == [] or held is False) and name in _LEFT_OUT):
+        if held not in ("", None) and not ((held in ([], False, 0)) and name in _LEFT_OUT):
             out[name] = held
     return out
 
@@ -224,6 +224,7 @@ class _AddParts(msgspec.Struct, tag="AddParts", tag_field="op", forbid_unknown_f
     dedup_hash: str = ""
     detached: tuple[str, ...] = ()
     begun: tuple[str, ...] = ()
+    schema_version: int = 0
 
 
 _ADD_PARTS = msgspec.json.Decoder(_AddParts)
@@ -232,7 +233,7 @@ _ADD_PARTS = msgspec.json.Decoder(_AddParts)
 def _add_parts(raw: Raw) -> LogOp:
     held = typed(_ADD_PARTS, raw)
     parts = tuple(part.manifest() for part in held.parts)
-    return ops.AddParts(parts, held.dedup_token, held.dedup_hash, held.detached, held.begun)
+    return ops.AddParts(parts, held.dedup_token, held.dedup_hash, held.detached, held.begun, held.schema_version)
 
 
 class _Publish(msgspec.Struct, tag="Publish", tag_field="op", forbid_unknown_fields=True):

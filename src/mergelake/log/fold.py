@@ -53,7 +53,7 @@ from mergelake.log.operations import (
     UndropTable,
     Untag,
 )
-from mergelake.log.retention import pins, refers
+from mergelake.log.retention import partial_versions, pins, refers
 from mergelake.log.sequencer import Sequencer
 from mergelake.log.state import (
     FINISHED_MUTATIONS_TO_KEEP,
@@ -72,7 +72,7 @@ from mergelake.log.state import (
     shortened,
     window_of,
 )
-from mergelake.log.volatile import element_id, inside, pending, top_level
+from mergelake.log.volatile import element_id, inside, lacking, pending, top_level
 
 T = TypeVar("T")
 _CHANGES = (
@@ -124,6 +124,7 @@ class Draft:
         self._mutations = state.mutations
         self._detached = state.detached
         self._tags, self._holds, self._leases = state.tags, state.holds, state.leases
+        self._tagged_partitions = state.tagged_partitions
         self._fence, self._history = state.fence, state.history
         self._sequencer = state.sequencer
         self._written = state.written
@@ -188,16 +189,20 @@ class Draft:
             case UndropTable():
                 # A dropped table keeps only the versions within its history, regardless of tags and leases.
                 self._tags = {name: version for name, version in self._tags.items() if version >= self._history}
+                self._tagged_partitions = {n: held for n, held in self._tagged_partitions.items() if n in self._tags}
                 self._leases = {n: lease for n, lease in self._leases.items() if lease.version >= self._history}
                 self._dropped, self._dropped_version = False, 0
             case DropParts():
                 self._drop_parts(op)
             case DropDetached(ids):
                 self._take_from_detached(ids)
-            case Tag(name, version):
+            case Tag(name, version, partition_ids):
                 self._tags = {**self._tags, name: version}
+                if partition_ids is not None:
+                    self._tagged_partitions = {**self._tagged_partitions, name: partition_ids}
             case Untag(name):
                 self._tags = _lacking(self._tags, name)
+                self._tagged_partitions = _lacking(self._tagged_partitions, name)
             case AddReference(holder, directories):
                 self._holds = {**self._holds, holder: directories}
             case DropReference(holder):
@@ -238,6 +243,7 @@ class Draft:
             mutations=self._mutations,
             detached=self._detached,
             tags=self._tags,
+            tagged_partitions=self._tagged_partitions,
             holds=self._holds,
             leases=self._leases,
             fence=self._fence,
@@ -287,7 +293,8 @@ class Draft:
 
     def _detach(self, part: ActivePart) -> None:
         self._lost.append(part)
-        gone = DetachedPart(part.info, part.manifest, self._version, self._timestamp_ms)
+        lacks = tuple(replace(m, failure=None) for m in lacking(self._mutations, part.info))
+        gone = DetachedPart(part.info, part.manifest, self._version, self._timestamp_ms, lacks)
         self._detached = (*self._detached, gone)
 
     def _retire(self, part: ActivePart) -> None:
@@ -399,15 +406,18 @@ class Draft:
 
     def _mutate(self, op: Mutation) -> None:
         self._block_counter += 1
+        scope = [part for name in op.partition_ids or () for part in self._parts_in(name)] if op.only else []
+        since = min((part.info.min_block for part in scope if part.manifest.id in op.only), default=0)
         new = PendingMutation(
             op.id,
             self._block_counter,
             op.commands,
             op.partition_ids,
-            self._schema_version,
+            op.schema_version or self._schema_version,
             self._version,
             self._timestamp_ms,
             drops_rows=op.drops_rows,
+            since=since,
         )
         forgotten = set[int]()
         if len(self._mutations) > FINISHED_MUTATIONS_TO_KEEP:  # otherwise no part needs to be read
@@ -416,7 +426,7 @@ class Draft:
             done = [m.version for m in self._mutations if m.version not in lacking]
             forgotten = set(done[:-FINISHED_MUTATIONS_TO_KEEP])
         self._mutations = (*(m for m in self._mutations if m.version not in forgotten), new)
-        if precedes_merges(self._schemas[self._schema_version].engine, op.drops_rows):
+        if not op.only and precedes_merges(self._schemas[self._schema_version].engine, op.drops_rows):
             # Rows that it deletes may have displaced others in these parts, say: it comes before their merge.
             for name in [*self._volatile] if op.partition_ids is None else op.partition_ids:
                 self._remove_volatile(name, lambda part: True)
@@ -425,7 +435,7 @@ class Draft:
         """Mark a mutation as killed, and remove the volatile parts that apply it to rows that lack it."""
         for killed in [m for m in self._mutations if m.id == id]:
             for name in [*self._volatile] if killed.partition_ids is None else killed.partition_ids:
-                for info in [p.info for p in self._volatile.get(name, ()) if _applies(p, killed.version)]:
+                for info in [p.info for p in self._volatile.get(name, ()) if _applies(p, killed)]:
                     self._remove_volatile(name, partial(_built_on, info))
         self._mutations = tuple(
             replace(m, killed=True, commands=shortened(m.commands)) if m.id == id else m for m in self._mutations
@@ -459,7 +469,8 @@ class Draft:
         self._fence = max(self._fence, op.base_version, self._history)
         self._settle_retired()
         pinned = pins(self._history, self._tags, self._leases, self._dropped)
-        self._retired = self._retired.still_shown(self._history, pinned)
+        in_part = partial_versions(self._tags, self._tagged_partitions, self._leases)
+        self._retired = self._retired.still_shown(self._history, pinned, in_part)
 
     def _drop_range(self, op: DropRange) -> None:
         bound = self._block_counter if op.max_block is None else op.max_block
@@ -542,8 +553,9 @@ def _built_on(info: PartInfo, part: VolatilePart) -> bool:
     return inside(info, part.info)
 
 
-def _applies(part: VolatilePart, version: int) -> bool:
-    return any(info.data_version < version <= part.info.mutation for _, info in part.sources)
+def _applies(part: VolatilePart, mutation: PendingMutation) -> bool:
+    version = mutation.version
+    return any(mutation.since <= info.data_version < version <= part.info.mutation for _, info in part.sources)
 
 
 def _lacking(held: Mapping[str, T], name: str) -> dict[str, T]:

@@ -54,6 +54,8 @@ class AddParts:
     begun: tuple[str, ...] = ()
     """Directories of objects that parts of this insert share. Like the ids of the parts, theirs were drawn after the
     writer had read `base_version`."""
+    schema_version: int = 0
+    """The version of the schema for which the writer made or judged the parts; 0: they fit any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,11 @@ class Mutation:
     """None is every partition."""
     drops_rows: bool = True
     """Whether it deletes rows: then merges that collapse rows may not come before it."""
+    only: tuple[str, ...] = ()
+    """Ids of parts that operations before it in the entry added, which it concerns alone: they were attached or
+    restored, and lack it as they did before. Empty: all parts."""
+    schema_version: int = 0
+    """The version of the schema for which its commands were written: with `only` any, else that of the state (or 0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +267,12 @@ class DropDetached:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A version is kept under a name."""
+    """A version is kept under a name. A second one of the name may take partitions out of it."""
 
     name: str
     version: int
+    partition_ids: tuple[str, ...] | None = None
+    """The partitions that are kept; None: all of the version."""
 
 
 @dataclass(frozen=True, slots=True)

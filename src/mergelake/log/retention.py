@@ -33,6 +33,21 @@ def pins(history: int, tags: Mapping[str, int], leases: Mapping[str, Lease], dro
     return tuple(sorted(version for version in wanted if version < history))
 
 
+def partial_versions(
+    tags: Mapping[str, int], tagged_partitions: Mapping[str, tuple[str, ...]], leases: Mapping[str, Lease]
+) -> dict[int, frozenset[str]]:
+    """The versions of which tags keep some partitions, and no tag or lease all: these partitions of each."""
+    if not tagged_partitions:
+        return {}
+    whole = {version for name, version in tags.items() if name not in tagged_partitions}
+    whole |= {lease.version for lease in leases.values()}
+    out: dict[int, frozenset[str]] = {}
+    for name, partition_ids in tagged_partitions.items():
+        if (version := tags[name]) not in whole:
+            out[version] = out.get(version, frozenset()) | frozenset(partition_ids)
+    return out
+
+
 def reachable(state: State) -> set[str]:
     """The directories that a kept version, a detached part or another table needs: nothing in them may be deleted."""
     directories: set[str] = set()
@@ -71,8 +86,8 @@ def require_kept(state: State, version: int) -> None:
             f"There is no version {version}",
             f"Versions go from {max(state.history, 1)} to {state.version}",
         )
-    if version < state.history and version not in state.tags.values():
-        tags = ", ".join(f"{name} ({at})" for name, at in sorted(state.tags.items()))
+    if version < state.history and version not in state.whole_tags.values():
+        tags = ", ".join(f"{name} ({at})" for name, at in sorted(state.whole_tags.items()))
         kept = f"Versions {state.history} to {state.version} are kept"
         raise error(
             "BAD_ARGUMENTS", f"Version {version} has been collected", f"{kept}{tags and ', and the tags '}{tags}"

@@ -11,7 +11,7 @@ only runs that reach further than b are searched (`find`).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import is_
@@ -161,15 +161,20 @@ class Retired(Collection["RetiredPart"]):
             runs.append(MemoryRun(last.facts.followed_by(facts), (*last.parts(), *parts)))
         return Retired(tuple(runs), (self.hash + facts.hash) & HASH_MASK)
 
-    def still_shown(self, history: int, pinned: Sequence[int]) -> Retired:
-        """Without the parts that neither a version from `history` on nor one of `pinned` (ascending) shows."""
+    def still_shown(
+        self, history: int, pinned: Sequence[int], partial: Mapping[int, frozenset[str]] | None = None
+    ) -> Retired:
+        """Without the parts that neither a version from `history` on nor one of `pinned` (ascending) shows.
+
+        Of a version in `partial` only the parts in its partitions count.
+        """
         runs: list[Run] = []
         for run in self.runs:
             facts = run.facts
             if facts.first > history:
                 runs.append(run)
             elif facts.last > history or bisect_right(pinned, facts.last - 1) != bisect_right(pinned, facts.added - 1):
-                kept = tuple(part for part in run.parts() if _shown(part, history, pinned))
+                kept = tuple(part for part in run.parts() if _shown(part, history, pinned, partial or {}))
                 runs += [run] if len(kept) == facts.parts else [MemoryRun.of(kept)] if kept else []
         same = len(runs) == len(self.runs) and all(map(is_, runs, self.runs))
         return self if same else Retired.of(runs)
@@ -314,5 +319,9 @@ def _hash(part: RetiredPart) -> int:
     return part_hash(part.id, str(part.info), part.added, part.retired)
 
 
-def _shown(part: RetiredPart, history: int, pinned: Sequence[int]) -> bool:
-    return part.retired > history or bisect_left(pinned, part.added) != bisect_left(pinned, part.retired)
+def _shown(part: RetiredPart, history: int, pinned: Sequence[int], partial: Mapping[int, frozenset[str]]) -> bool:
+    shows = pinned[bisect_left(pinned, part.added) : bisect_left(pinned, part.retired)]
+    if not partial:
+        return part.retired > history or bool(shows)
+    name = part.info.partition_id
+    return part.retired > history or any(name in partial.get(version, (name,)) for version in shows)

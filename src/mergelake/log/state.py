@@ -127,6 +127,9 @@ class PendingMutation:
     """Time of the entry that says that no part lacks it; 0 before."""
     failure: MutationFailure | None = None
     """Why it could not be applied the last time."""
+    since: int = 0
+    """A block number: it concerns no part with a lower data version. Of a mutation of attached parts the first of their
+    blocks."""
 
     @property
     def name(self) -> str:
@@ -144,6 +147,8 @@ class DetachedPart:
     detached: int
     """Version of the entry that detached it."""
     detached_ms: int
+    lacks: tuple[PendingMutation, ...] = ()
+    """The mutations that it lacked then, in order: attached again, it lacks them still, whatever became of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +237,8 @@ class State:
     """In the order of their detachment."""
     tags: Mapping[str, int] = field(default_factory=dict)
     """Name -> version that is kept."""
+    tagged_partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Of tags with which only some partitions of a version are kept: name -> these."""
     holds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Directory of another table -> directories of this one that it refers to."""
     leases: Mapping[str, Lease] = field(default_factory=dict)
@@ -275,9 +282,16 @@ class State:
         """The Live volatile part with this id."""
         return next((part for held in self.volatile.values() for part in held if part.id == volatile_id), None)
 
+    @property
+    def whole_tags(self) -> Mapping[str, int]:
+        """The tags that keep all of their version."""
+        if not self.tagged_partitions:
+            return self.tags
+        return {name: version for name, version in self.tags.items() if name not in self.tagged_partitions}
+
     def keeps(self, version: int) -> bool:
         """Whether a version is kept, so that it can be read."""
-        pinned = version in self.tags.values() or any(lease.version == version for lease in self.leases.values())
+        pinned = version in self.whole_tags.values() or any(lease.version == version for lease in self.leases.values())
         return self.history <= version <= self.version or pinned
 
     def floor_of(self, partition_id: str) -> int:

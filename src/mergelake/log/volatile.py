@@ -86,7 +86,7 @@ def lacking(mutations: Sequence[PendingMutation], element: PartInfo) -> tuple[Pe
     return tuple(
         m
         for m in mutations
-        if m.version > version
+        if m.since <= version < m.version
         and not (m.killed or m.finished_ms)
         and (m.partition_ids is None or partition_id in m.partition_ids)
     )
@@ -95,6 +95,11 @@ def lacking(mutations: Sequence[PendingMutation], element: PartInfo) -> tuple[Pe
 def pending(mutations: Sequence[PendingMutation], element: PartInfo) -> tuple[int, ...]:
     """Versions of the mutations that the rows of an element still lack, ascending."""
     return tuple(m.version for m in lacking(mutations, element)) if mutations else ()
+
+
+def boundaries(mutations: Iterable[PendingMutation]) -> tuple[int, ...]:
+    """The data versions, ascending, at which parts begin to lack other mutations than those of the version before."""
+    return tuple(sorted({at for m in mutations for at in (m.since, m.version)} - {0}))
 
 
 def unfinished(state: State) -> tuple[PendingMutation, ...]:

@@ -89,7 +89,8 @@ def part_ranges(
 ) -> list[list[P]]:
     """Active parts cut into runs of neighbours that may be merged with each other, in order.
 
-    `busy` holds ids of parts that a running merge or mutation uses; `mutations` the known mutation versions, ascending;
+    `busy` holds ids of parts that a running merge or mutation uses; `mutations` the `volatile.boundaries` of
+    the known mutations;
     `retired` the infos of retired parts: one between two neighbours, with a higher level than both, would seem to be
     covered by their merge after a restart of a reader, so it separates them.
     """

@@ -42,7 +42,11 @@ def submit(
         check_unfinished(state, unfinished_max)
         partitions = {command.partition_id for command in checked}
         scope = None if None in partitions else tuple(sorted(name for name in partitions if name is not None))
-        return (Mutation(mutation_id, commands_text(checked), scope, drops_rows(checked)),)
+        return (
+            Mutation(
+                mutation_id, commands_text(checked), scope, drops_rows(checked), schema_version=state.schema_version
+            ),
+        )
 
     committed = handle.log.commit(build)
     mutation = named(committed.state.mutations, mutation_id)

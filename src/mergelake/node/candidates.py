@@ -13,7 +13,7 @@ from dataclasses import replace
 from mergelake.core.manifest import PartManifest, encode_files
 from mergelake.log.part_map import Partitions
 from mergelake.log.state import ActivePart, VolatilePart
-from mergelake.log.volatile import Element, top_level
+from mergelake.log.volatile import Element, boundaries, top_level
 from mergelake.merge.budget import BudgetRules, Outlines
 from mergelake.merge.ranking import Found, Ranking, Rest, Rules, best_merge
 from mergelake.merge.scoring import SelectorSettings
@@ -77,8 +77,8 @@ class Candidates:
         self._partitions, self._volatile, self._local = table.state.partitions, table.state.volatile, table.local
         self._selector = SelectorSettings.from_table(table.settings)
         # Merges straight to the store apply the mutations that each source lacks; volatile parts need equal ones.
-        self.mutations = tuple(m.version for m in open_mutations(table.state)) if claimed else ()
-        """Versions of the mutations that all parts of one merge must have, or lack, alike."""
+        self.mutations = boundaries(open_mutations(table.state)) if claimed else ()
+        """`boundaries` of the mutations that all parts of one merge must have, or lack, alike."""
         self._fresh_only = table.settings.number("write_amplification_target") > 0
         self._rankings: dict[Rules, Ranking[ActivePart]] = {}
         self._scored: dict[tuple[Rules, str], tuple[int, frozenset[str], Found | None]] = {}

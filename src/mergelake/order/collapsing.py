@@ -92,10 +92,11 @@ def without_version(schema: TableSchema) -> TableSchema:
     if (
         schema.engine != VERSIONED
         or not schema.primary_key
-        or schema.order_by != (*schema.primary_key, schema.engine_args[1].strip())
+        or schema.order_by == schema.primary_key
+        or schema.order_by[-1:] != (schema.engine_args[1].strip(),)
     ):
         return schema
-    return replace(schema, order_by=schema.primary_key, order_desc=schema.order_desc[:-1])
+    return replace(schema, order_by=schema.order_by[:-1], order_desc=schema.order_desc[:-1])
 
 
 def check_signs(values: pa.Array) -> None:

@@ -1,32 +1,107 @@
 """Conversion of a column from the type that it had when its part was written to its current type.
 
-Only lossless conversions are done while reading: wider numbers, Nullable around a type, LowCardinality added or
-removed, other time zones, more Enum values. Others need a rewrite of the part and are refused.
+A type that changed several times is converted step by step, as every change was made: `300` that became a UInt8 is 44,
+whatever the type became afterwards. Each step is lossless, or converts as CAST does; ALTER has tried it on all values.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
 
 import pyarrow as pa
 
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
-from mergelake.core.errors import error
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.schema import TypeChange
+from mergelake.core.text import quote_string
+from mergelake.expr import Compiled, compile_expression
+from mergelake.expr.casts import can_raise
+
+_BY_TEXT = (t.Enum, t.FixedString)
+"""Types whose values become those of another such type by way of their text."""
 
 
-def evolve(array: pa.Array, stored: t.DataType, wanted: t.DataType) -> pa.Array:
-    """`array` of type `stored` as `wanted`, both in storage form. Raises NOT_IMPLEMENTED where values could change."""
+def converted(array: pa.Array, stored: t.DataType, wanted: t.DataType, changes: Iterable[TypeChange] = ()) -> pa.Array:
+    """`array` of type `stored` as `wanted`, by way of the types of `changes`; all in storage form.
+
+    Raises the errors of CAST.
+    """
+    for change in changes:
+        array, stored = evolve(array, stored, change.type, change.null), change.type
+    return evolve(array, stored, wanted)
+
+
+def evolve(array: pa.Array, stored: t.DataType, wanted: t.DataType, null: str = "") -> pa.Array:
+    """`array` of type `stored` as `wanted`, both in storage form, by one conversion. Raises the errors of CAST.
+
+    `null` is a constant expression in place of NULL.
+    """
     if stored == wanted:
         return array
     if not can_evolve(stored, wanted):
-        raise error(
-            "NOT_IMPLEMENTED",
-            f"A part holds the column as {stored}, the table as {wanted}, and this is not converted while reading",
-            "Rewrite the table, or read the part with its own type",
-        )
+        return _cast(stored, wanted, null).evaluate(pa.table({"x": array}))
     target = storage_type(wanted)
     if pa.types.is_dictionary(target) and not pa.types.is_dictionary(array.type):
         return array.cast(target.value_type).dictionary_encode().cast(target)
     return array if array.type == target else array.cast(target)
+
+
+@lru_cache(maxsize=1024)
+def _cast(stored: t.DataType, wanted: t.DataType, null: str) -> Compiled:
+    """The conversion of a column `x`."""
+    final = quote_string(str(wanted))
+    if null:
+        plain = t.inner_type(wanted)
+        nullable, own = quote_string(f"Nullable({plain})"), quote_string(str(plain))
+        text = f"CAST(ifNull(CAST(x, {nullable}), CAST({null}, {own})), {final})"
+    elif any(isinstance(t.inner_type(stored), k) and isinstance(t.inner_type(wanted), k) for k in _BY_TEXT):
+        text = f"CAST(CAST(x, {quote_string(str(_with_plain(stored, t.STRING)))}), {final})"
+    else:
+        text = f"CAST(x, {final})"
+    return compile_expression(text, {"x": stored})
+
+
+def _with_plain(kind: t.DataType, plain: t.DataType) -> t.DataType:
+    """`plain`, Nullable if `kind` is."""
+    return t.Nullable(plain) if t.is_nullable(kind) else plain
+
+
+def check_conversion(stored: t.DataType, wanted: t.DataType, null: str = "") -> None:
+    """Raise the error of CAST if no value of a type can be converted to another."""
+    if stored == wanted or can_evolve(stored, wanted):
+        return
+    match t.inner_type(stored), t.inner_type(wanted):
+        case t.FixedString(size), t.FixedString(new) if new < size:
+            raise error("TOO_LARGE_STRING_SIZE", f"{stored} does not fit into {wanted}", "Make it a String")
+        case t.Enum() as before, t.Enum() as after:
+            values = dict(after.items)
+            changed = next((name for name, value in before.items if values.get(name, value) != value), None)
+            if changed is not None:
+                message = f"Enum conversion changes value for element '{changed}': {stored} to {wanted}"
+                raise error("CANNOT_CONVERT_TYPE", message, "Names keep their numbers")
+    try:
+        _cast(stored, wanted, null)
+    except MergelakeError as failure:
+        if failure.name != "CANNOT_CONVERT_TYPE":
+            raise
+        nested = (t.Array, t.Tuple, t.Map)
+        name = failure.name
+        if isinstance(wanted, nested):
+            name = "TYPE_MISMATCH"
+        elif isinstance(stored, nested):
+            name = "ILLEGAL_TYPE_OF_ARGUMENT"
+        raise error(name, failure.message, failure.hint) from None
+
+
+def may_fail(stored: t.DataType, wanted: t.DataType, null: str = "") -> bool:
+    """Whether some value may not be convertible."""
+    if stored == wanted or can_evolve(stored, wanted):
+        return False
+    if t.is_nullable(stored) and not t.is_nullable(wanted) and not null:
+        return True
+    return can_raise(t.inner_type(stored), t.inner_type(wanted))
 
 
 def can_evolve(stored: t.DataType, wanted: t.DataType) -> bool:

@@ -47,6 +47,8 @@ class BoundIndex:
     """Its expressions."""
     texts: tuple[str, ...]
     """The expressions as ClickHouse prints them."""
+    since: int = 0
+    """The version of the schema that added it."""
 
     @property
     def types(self) -> tuple[DataType, ...]:
@@ -64,9 +66,8 @@ def bind_index(index: SkipIndex, schema: TableSchema) -> BoundIndex:
     trees = index_expressions(index)
     types = schema.types
     nodes = tuple(bind(tree, types) for tree in trees)
-    return BoundIndex(
-        index.name, parse_index_type(index.type), index.granularity, nodes, tuple(column_name(tree) for tree in trees)
-    )
+    texts = tuple(column_name(tree) for tree in trees)
+    return BoundIndex(index.name, parse_index_type(index.type), index.granularity, nodes, texts, index.since)
 
 
 def index_expressions(index: SkipIndex) -> tuple[SyntaxNode, ...]:

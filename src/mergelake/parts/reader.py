@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError, UnsupportedError
 from mergelake.core.manifest import PartFile, PartManifest
-from mergelake.core.schema import Column, unknown_column
+from mergelake.core.schema import Column, TypeChange, unknown_column
 from mergelake.format.columns_txt import decode_columns
 from mergelake.format.compressed_blocks import decode_compressed_blocks
 from mergelake.format.defaults import default_array, default_elements
@@ -33,7 +33,7 @@ from mergelake.format.reader import ColumnReader, concatenate
 from mergelake.format.streams import shared_sizes_stream
 from mergelake.format.values import decode_values
 from mergelake.parts.cache import PartCache
-from mergelake.parts.evolve import evolve
+from mergelake.parts.evolve import converted
 from mergelake.parts.fetch import FileRange, PartRanges, begin_parts, fetch_whole, is_remote, verified
 from mergelake.parts.held import Held, held_key, is_data
 from mergelake.parts.layout import locate
@@ -69,8 +69,15 @@ class _Source:
     stored: t.DataType | None = None
     """Type in the part; None if the part does not have the column."""
     reader: ColumnReader | None = None
+    changes: tuple[TypeChange, ...] = ()
+    """Changes of the type since the part was written."""
     lengths_only: bool = False
     """Whether another column of the same Nested is read, for the array lengths, because the part lacks the column."""
+
+    @property
+    def converts(self) -> bool:
+        """Whether values have to be converted."""
+        return bool(self.changes) or self.stored != self.wanted
 
 
 class PartReader:
@@ -363,7 +370,8 @@ class PartReader:
                 raise self._located(problem, ranges, data) from None
         if source.lengths_only:
             return default_elements(source.wanted, concatenate(pieces))
-        return evolve(concatenate(pieces), source.stored, source.wanted)
+        array = concatenate(pieces)
+        return converted(array, source.stored, source.wanted, source.changes) if source.converts else array
 
     def _located(
         self, problem: CorruptDataError, ranges: Mapping[str, tuple[int, int]], data: Mapping[str, memoryview]
@@ -431,7 +439,8 @@ class PartReader:
                 out[name] = _Source(column.type)
             else:
                 kind = self.layout.columns[str(self._stored_name(self._column(source)))]
-                out[name] = _Source(column.type, kind, readers[source], lengths_only=source != name)
+                changes = column.changed_since(self.manifest.schema_version)
+                out[name] = _Source(column.type, kind, readers[source], changes, lengths_only=source != name)
         return out
 
     def _sibling(self, column: Column) -> str | None:

@@ -20,7 +20,7 @@ from mergelake.format.columns_txt import encode_columns
 from mergelake.format.hashes import FileDigest, digest
 from mergelake.format.names import streams_by_column
 from mergelake.format.partition import Partition
-from mergelake.format.skip_files import is_index_file
+from mergelake.format.skip_files import PACKED, index_stems, is_index_file
 from mergelake.parts.default_codec import part_codec
 from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.part_spec import PartSpec, PartTarget
@@ -44,7 +44,11 @@ def can_rewrite_columns(manifest: PartManifest, reader: PartReader, schema: Tabl
     mask = (MASK_COLUMN,) if manifest.masked else ()
     if manifest.columns != (*(column.id for column in schema.stored), *mask):
         return False
+    if any(column.changed_since(manifest.schema_version) for column in schema.stored):
+        return False
     files = reader.files
+    if PACKED in files and not all(index.is_of(manifest.schema_version) for index in schema.indices):
+        return False
     if ("serialization.json" in files) is not modern or any(".proj/" in name for name in files):
         return False
     if b"Sparse" in reader.small_files(["serialization.json"] if modern else []).get("serialization.json", b""):
@@ -105,11 +109,8 @@ class ColumnRewriter:
     def finish(self) -> PartManifest:
         """Store what was written, and the list of all files."""
         writer, old = self._writer, self._old
-        kept = {
-            name: file
-            for name, file in old.file_table().items()
-            if name not in self._replaced and name not in ("checksums.txt", "columns.txt")
-        }
+        gone = self._replaced | set(stale_index_files(old, writer.target.schema)) | {"checksums.txt", "columns.txt"}
+        kept = {name: file for name, file in old.file_table().items() if name not in gone}
         types = _column_types(writer.target.schema, masked=self._has_mask)
         written = dict(writer.digests)
         small = {"columns.txt": encode_columns(types)}
@@ -142,6 +143,13 @@ class ColumnRewriter:
     def abort(self) -> None:
         """Delete what was stored."""
         self._writer.abort()
+
+
+def stale_index_files(part: PartManifest, schema: TableSchema) -> list[str]:
+    """Files of indexes that the table has no more, or that are others now."""
+    own = [f"{stem}." for i in schema.indices if i.is_of(part.schema_version) for stem in index_stems(i.name)]
+    mine = tuple(own)
+    return [n for n in part.file_table() if n.startswith("skp_idx_") and n != PACKED and not n.startswith(mine)]
 
 
 def _column_types(schema: TableSchema, *, masked: bool) -> dict[str, DataType]:

@@ -164,7 +164,7 @@ def _ranges_left(
     leaf_marks: NDArray[np.bool_] | None,
 ) -> tuple[MarkRange, ...]:
     index, step = useful.index, useful.index.granularity
-    file = find_index(reader, index.name, index.kind) if same_types(reader, index, version) else None
+    file = find_index(reader, index.name, index.kind) if same_index(reader, index, version) else None
     if file is None or file.granules != -(-reader.manifest.marks // step):
         return ranges
     granule = np.concatenate([np.arange(b // step, -(-e // step)) for b, e in ranges])
@@ -189,13 +189,17 @@ def _ranges_left(
     return _joined(begin[kept], end[kept])
 
 
-def same_types(reader: PartReader, index: BoundIndex, version: int) -> bool:
-    """Whether the part's index was built from columns of the table's current types."""
+def same_index(reader: PartReader, index: BoundIndex, version: int) -> bool:
+    """Whether files of this name in the part are this index, built from columns of the table's current types."""
+    if reader.manifest.schema_version < index.since:
+        return False
     if reader.manifest.schema_version == version:
         return True
     for name in index.columns:
         stored = reader.layout_name(name)
-        if stored is None or reader.layout.columns[stored] != reader.columns[name].type:
+        column = reader.columns[name]
+        since = column.changed_since(reader.manifest.schema_version)
+        if stored is None or since or reader.layout.columns[stored] != column.type:
             return False
     return True
 

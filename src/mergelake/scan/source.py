@@ -28,6 +28,7 @@ from mergelake.expr.nodes import Call, Literal
 from mergelake.expr.parser import parse
 from mergelake.expr.values import to_arrow
 from mergelake.format.defaults import default_array
+from mergelake.format.streams import shared_sizes_stream
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import FileRange
 from mergelake.parts.reader import ROW_EXISTS, PartReader
@@ -71,7 +72,7 @@ class PartSource:
         self._schema = schema
         self._types = {**all_types(schema), **schema.types}
         ids = frozenset(reader.manifest.columns)
-        self._held = {column.name for column in schema.stored if column.id in ids}
+        self._held = _held_columns(schema, ids)
         self._expressions: dict[str, BoundNode] = {}
 
     @cached_property
@@ -189,6 +190,19 @@ class PartSource:
         text = str(self._info) if name == "_part" else self._info.partition_id
         codes = pa.array(np.zeros(rows, np.int32))
         return pa.DictionaryArray.from_arrays(codes, pa.array([text.encode()], pa.binary()))
+
+
+def _held_columns(schema: TableSchema, ids: frozenset[int]) -> set[str]:
+    """The columns that are read from a part with the columns `ids`.
+
+    An array of a Nested that it lacks is one of them, if it has another: the values have as many elements as there.
+    """
+    held = {column.name for column in schema.stored if column.id in ids}
+    sizes = {shared_sizes_stream(column.name, column.type) for column in schema.stored if column.id in ids} - {None}
+    if sizes:
+        arrays = {column.name for column in schema.stored if shared_sizes_stream(column.name, column.type) in sizes}
+        held |= {name for name in arrays if not schema.column(name).default}
+    return held
 
 
 def evaluate(node: BoundNode, arrays: Mapping[str, pa.Array], types: Mapping[str, t.DataType], rows: int) -> pa.Array:

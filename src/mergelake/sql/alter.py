@@ -1,7 +1,7 @@
 """ALTER TABLE t: commands separated by commas, each of which may stand in brackets.
 
 `COMMANDS` says by first words how a command is read. A file with commands of its own adds them there. A command is a
-`SchemaCommand`, a command of a mutation, or a whole statement, which stands alone.
+`SchemaCommand`, a command of a mutation, one on partitions or parts, or a whole statement, which stands alone.
 
 Source: ClickHouse, `src/Parsers/ParserAlterQuery.cpp`.
 """
@@ -11,17 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mergelake.core.errors import error
-from mergelake.sql import alter_columns, alter_parts, alter_settings, mutation_statements, statements as s
+from mergelake.sql import (
+    alter_columns,
+    alter_definitions,
+    alter_parts,
+    alter_settings,
+    mutation_statements,
+    statements as s,
+)
 from mergelake.sql.cursor import Cursor
 from mergelake.sql.ddl import refuse_cluster
 from mergelake.sql.unsupported import HINTS
 from mergelake.table.alter.command import SchemaCommand
 
-Parse = Callable[[Cursor, s.Name], SchemaCommand | s.MutationCommand | s.Statement]
+Command = SchemaCommand | s.MutationCommand | s.PartitionCommand | s.Statement
+Parse = Callable[[Cursor, s.Name], Command]
 """Reads what follows the first words of a command of ALTER TABLE `name`."""
 
 COMMANDS: Mapping[str, Parse] = {
     **alter_columns.COMMANDS,
+    **alter_definitions.COMMANDS,
     **alter_settings.COMMANDS,
     **alter_parts.COMMANDS,
     **mutation_statements.COMMANDS,
@@ -47,7 +56,7 @@ def alter(cursor: Cursor) -> s.Statement:
             return _statement(name, commands)
 
 
-def _command(cursor: Cursor, name: s.Name) -> SchemaCommand | s.MutationCommand | s.Statement:
+def _command(cursor: Cursor, name: s.Name) -> Command:
     for count in range(_WORDS_MAX, 0, -1):
         words = [cursor.peek(ahead).upper for ahead in range(count)]
         parse = COMMANDS.get(" ".join(words))
@@ -57,18 +66,22 @@ def _command(cursor: Cursor, name: s.Name) -> SchemaCommand | s.MutationCommand 
     raise _unknown(cursor)
 
 
-def _statement(name: s.Name, commands: list[SchemaCommand | s.MutationCommand | s.Statement]) -> s.Statement:
+def _statement(name: s.Name, commands: list[Command]) -> s.Statement:
     schema = tuple(command for command in commands if isinstance(command, SchemaCommand))
     if len(schema) == len(commands):
         return s.AlterSchema(name, schema)
     mutation = tuple(command for command in commands if isinstance(command, s.MutationCommand))
     if len(mutation) == len(commands):
         return s.Mutate(name, mutation)
+    partitions = tuple(command for command in commands if isinstance(command, s.PartitionCommand))
+    if len(partitions) == len(commands):
+        return s.AlterPartitions(name, partitions)
     if len(commands) == 1:
-        assert not isinstance(commands[0], SchemaCommand | s.MutationCommand)
+        assert not isinstance(commands[0], SchemaCommand | s.MutationCommand | s.PartitionCommand)
         return commands[0]
-    what = "UPDATE or DELETE with other commands" if mutation else "Several commands of partitions and parts"
-    raise error("NOT_IMPLEMENTED", f"{what} in one ALTER TABLE are not supported", "Write a statement for each")
+    what = "UPDATE or DELETE" if mutation else "A command on partitions or parts"
+    message = f"{what} with other commands in one ALTER TABLE is not supported"
+    raise error("NOT_IMPLEMENTED", message, "Write a statement for each")
 
 
 def _unknown(cursor: Cursor) -> Exception:

@@ -1,4 +1,4 @@
-"""ALTER TABLE … ADD | DROP | RENAME COLUMN."""
+"""ALTER TABLE … ADD | DROP | RENAME | MODIFY | COMMENT | CLEAR COLUMN."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from mergelake.core.errors import error
 from mergelake.sql import statements as s
 from mergelake.sql.column_definition import column_definition, column_name
 from mergelake.sql.cursor import Cursor
-from mergelake.table.alter.columns import AddColumn, DropColumn, Place, RenameColumn
+from mergelake.table.alter.columns import AddColumn, ColumnDefinition, DropColumn, Place, RenameColumn
 from mergelake.table.alter.command import SchemaCommand
+from mergelake.table.alter.modify_column import PROPERTIES, ClearColumn, CommentColumn, ModifyColumn, RemoveProperty
 
 _PLACES = frozenset(["FIRST", "AFTER"])
 
@@ -20,7 +21,7 @@ def _add(cursor: Cursor, name: s.Name) -> AddColumn:
     if is_primary:
         message = "Cannot specify PRIMARY KEY in ALTER TABLE … ADD COLUMN"
         raise error("BAD_ARGUMENTS", message, "The primary key can only be defined when the table is created")
-    if definition == type(definition)(definition.name):
+    if definition == ColumnDefinition(definition.name):
         raise cursor.error("the type of the column")
     return AddColumn(definition, _place(cursor), if_not_exists)
 
@@ -44,8 +45,60 @@ def _place(cursor: Cursor) -> Place | None:
     return Place(column_name(cursor)) if cursor.accept("AFTER") else None
 
 
+def _modify(cursor: Cursor, name: s.Name) -> ModifyColumn | RemoveProperty:
+    if_exists = cursor.if_exists()
+    column = column_name(cursor)
+    return _modified(cursor, column, if_exists)
+
+
+def _alter(cursor: Cursor, name: s.Name) -> ModifyColumn | RemoveProperty:
+    """`c TYPE T …`: another form of MODIFY COLUMN."""
+    if_exists = cursor.if_exists()
+    column = column_name(cursor)
+    if not cursor.at("REMOVE"):
+        cursor.expect("TYPE")
+    return _modified(cursor, column, if_exists)
+
+
+def _modified(cursor: Cursor, column: str, if_exists: bool) -> ModifyColumn | RemoveProperty:
+    if cursor.accept("REMOVE"):
+        if cursor.peek().upper not in PROPERTIES:
+            raise cursor.error(*PROPERTIES)
+        return RemoveProperty(column, cursor.next().upper, if_exists)
+    if cursor.at("MODIFY", "SETTING") or cursor.at("RESET", "SETTING"):
+        message = f"{cursor.peek().upper} SETTING of a column is not supported: {column}"
+        raise error("NOT_IMPLEMENTED", message, "Settings of the table hold for all of its columns")
+    definition, is_primary = column_definition(cursor, _PLACES, column)
+    place = _place(cursor)
+    if is_primary:
+        message = "Cannot specify PRIMARY KEY in ALTER TABLE … MODIFY COLUMN"
+        raise error("BAD_ARGUMENTS", message, "The primary key can only be defined when the table is created")
+    if definition == ColumnDefinition(column) and place is None:
+        raise cursor.error("a type", "DEFAULT", "MATERIALIZED", "ALIAS", "CODEC", "COMMENT", "REMOVE")
+    return ModifyColumn(definition, place, if_exists)
+
+
+def _comment(cursor: Cursor, name: s.Name) -> CommentColumn:
+    if_exists = cursor.if_exists()
+    column = column_name(cursor)
+    return CommentColumn(column, cursor.string(), if_exists)
+
+
+def _clear(cursor: Cursor, name: s.Name) -> ClearColumn:
+    if_exists = cursor.if_exists()
+    column = column_name(cursor)
+    if cursor.at("IN"):
+        message = "CLEAR COLUMN … IN PARTITION is not supported yet"
+        raise error("NOT_IMPLEMENTED", message, "ALTER TABLE … UPDATE … IN PARTITION sets a column")
+    return ClearColumn(column, if_exists)
+
+
 COMMANDS: Mapping[str, Callable[[Cursor, s.Name], SchemaCommand]] = {
     "ADD COLUMN": _add,
     "DROP COLUMN": _drop,
     "RENAME COLUMN": _rename,
+    "MODIFY COLUMN": _modify,
+    "ALTER COLUMN": _alter,
+    "COMMENT COLUMN": _comment,
+    "CLEAR COLUMN": _clear,
 }

@@ -28,12 +28,15 @@ def column_name(cursor: Cursor) -> str:
     return name
 
 
-def column_definition(cursor: Cursor, also: frozenset[str] = frozenset()) -> tuple[ColumnDefinition, bool]:
-    """A definition, and whether it says PRIMARY KEY. It may lack a type, but not everything.
+def column_definition(
+    cursor: Cursor, also: frozenset[str] = frozenset(), name: str = ""
+) -> tuple[ColumnDefinition, bool]:
+    """A definition, and whether it says PRIMARY KEY.
 
-    Words in `also` may follow it. Raises SYNTAX_ERROR, NOT_IMPLEMENTED, and the errors of types.
+    Words in `also` may follow it; `name`: what follows the name of the column. Raises SYNTAX_ERROR, NOT_IMPLEMENTED,
+    and the errors of types.
     """
-    name = column_name(cursor)
+    name = name or column_name(cursor)
     start = cursor.peek().start
     data_type: DataType | None = None
     nested: dict[str, DataType] | None = None
@@ -41,7 +44,8 @@ def column_definition(cursor: Cursor, also: frozenset[str] = frozenset()) -> tup
     if cursor.peek().kind == "word" and cursor.peek().upper not in stops:
         data_type = _type(cursor, stops)
         nested = nested_columns(clean(cursor.text[start : cursor.peek().start]))
-    kind = default = codec = comment = ttl = ""
+    kind = default = codec = ttl = ""
+    comment: str | None = None
     is_primary = nullable = modified = False
     while True:
         if not modified and (cursor.at("NOT", "NULL") or cursor.at("NULL")):

@@ -149,7 +149,7 @@ def _body(cursor: Cursor) -> _Body:
             constraints.append(constraint(cursor))
         elif cursor.at("PRIMARY", "KEY"):
             cursor.expect("PRIMARY", "KEY")
-            primary = _key_list(cursor, frozenset())[0]
+            primary = key_list(cursor, frozenset())[0]
         elif cursor.at("PROJECTION") and cursor.peek(2).upper in ("(", "INDEX"):
             raise error("NOT_IMPLEMENTED", "Projections of a table are not supported yet", "Leave it out")
         else:
@@ -224,15 +224,15 @@ def _clauses(
             clauses["engine"] = cursor.identifier("the name of an engine")
             clauses["engine_args"] = tuple(cursor.bracketed()) if cursor.at("(") else ()
         elif cursor.accept("PARTITION", "BY"):
-            clauses["partition_by"] = _key_list(cursor, _TABLE_WORDS)[0]
+            clauses["partition_by"] = key_list(cursor, _TABLE_WORDS)[0]
         elif cursor.accept("ORDER", "BY"):
-            texts, descending = _key_list(cursor, _TABLE_WORDS, directions=True)
+            texts, descending = key_list(cursor, _TABLE_WORDS, directions=True)
             clauses["order_by"] = texts
             clauses["order_desc"] = descending if any(descending) else ()
         elif cursor.accept("PRIMARY", "KEY"):
             if primary is not None:
                 raise error("BAD_ARGUMENTS", "Multiple primary keys are not allowed", "Give it once")
-            clauses["primary_key"] = _key_list(cursor, _TABLE_WORDS)[0]
+            clauses["primary_key"] = key_list(cursor, _TABLE_WORDS)[0]
         elif cursor.accept("SAMPLE", "BY"):
             clauses["sample_by"] = cursor.expression(_TABLE_WORDS)
         elif cursor.accept("TTL"):
@@ -253,7 +253,7 @@ def _clauses(
     return (TableSchema((), **clauses) if clauses else None), others  # type: ignore[arg-type]
 
 
-def _key_list(
+def key_list(
     cursor: Cursor, stops: frozenset[str], *, directions: bool = False
 ) -> tuple[tuple[str, ...], tuple[bool, ...]]:
     """A key: one expression, `(a, b)`, `tuple(a, b)`, `tuple()` or `()`; with DESC where `directions` allows it."""

@@ -17,6 +17,7 @@ from mergelake.query.select import prepare
 from mergelake.query.statement.access import check_fixed, check_settings, denied
 from mergelake.query.statement.settings import plain_value
 from mergelake.sql import show, statements as s
+from mergelake.sql.altering_partitions import alter_partitions
 from mergelake.sql.ddl import with_columns
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.mutating import kill_mutations, run_mutation
@@ -26,7 +27,6 @@ from mergelake.sql.virtual import create_union, create_view, opened, schema_of, 
 from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
-    from mergelake.lake.table import Table
     from mergelake.sql.database import Database
 
 
@@ -131,10 +131,8 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             if _is_on(db, "check_query_single_value_result"):
                 return rows_result({"result": [int(all(checked["is_passed"]))]}, {"result": "UInt8"})
             return rows_result(checked, {"part_path": "String", "is_passed": "UInt8", "message": "String"})
-        case s.DropPartition(name, partition):
-            _drop_partition(db, name, partition)
-        case s.AlterPart(name, action, part):
-            _alter_part(db, db.open(name), action, part)
+        case s.AlterPartitions():
+            alter_partitions(db, statement)
         case s.Mutate():
             run_mutation(db, statement)
         case s.KillMutation():
@@ -206,10 +204,12 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
     """The schema of CREATE TABLE t AS other, or AS SELECT."""
     if statement.like is not None:
         other = schema_of(db, statement.like)
+        indices = tuple(replace(index, since=0) for index in other.indices)
         if statement.clauses is None:
             _refuse_virtual(db, statement.like)
-            return replace(other, version=1)
-        return with_columns(statement.clauses, other.columns)
+            return replace(other, version=1, indices=indices)
+        schema = with_columns(statement.clauses, other.columns)
+        return replace(schema, indices=indices, constraints=other.constraints)
     if statement.clauses is None:
         raise error(
             "ENGINE_REQUIRED", "CREATE TABLE … AS SELECT needs a table engine", "Write ENGINE = MergeTree ORDER BY …"
@@ -230,15 +230,6 @@ def _refuse_virtual(db: Database, name: s.Name) -> None:
         raise error("INCORRECT_QUERY", what, "Write ENGINE = MergeTree ORDER BY …")
 
 
-def _value(partition: s.PartitionClause) -> object:
-    """The partition's value as `Table` takes it."""
-    return partition.values[0] if len(partition.values) == 1 else partition.values
-
-
-def _partition_id(db: Database, name: s.Name, partition: s.PartitionClause) -> str:
-    return partition.id or db.open(name).partition_id(_value(partition))
-
-
 def _is_on(db: Database, name: str) -> bool:
     """Whether a setting of ours, off by default, is on."""
     return plain_value(db.settings.get(name, "0")) != "0"
@@ -246,12 +237,12 @@ def _is_on(db: Database, name: str) -> bool:
 
 def _optimize(db: Database, statement: s.Optimize) -> None:
     table, partition = db.open(statement.name), statement.partition
-    whole = partition is None or not (partition.values or partition.id)
+    of_all = partition is None or partition.every
     deduplicate: Sequence[str] | bool = statement.deduplicate
     if statement.by:
         deduplicate = [name for item in statement.by for name in _matched(item, table.schema)]
     table.optimize(
-        partition_id=None if partition is None or whole else _partition_id(db, statement.name, partition),
+        partition_id=None if partition is None or of_all else partition.id or table.partition_id(partition.value),
         final=statement.final,
         skip_merged=_is_on(db, "optimize_skip_merged_partitions"),
         throw_if_noop=_is_on(db, "optimize_throw_if_noop"),
@@ -277,29 +268,6 @@ def _matched(item: str | s.ColumnMatcher, schema: TableSchema) -> list[str]:
     except re.error as wrong:
         raise error("CANNOT_COMPILE_REGEXP", f"The pattern {item.pattern} is wrong: {wrong}") from None
     return [name for name in names if found.search(name) and name not in item.excluded]
-
-
-def _drop_partition(db: Database, name: s.Name, partition: s.PartitionClause) -> None:
-    table = db.open(name)
-    if not (partition.values or partition.id):
-        table.truncate()
-    else:
-        table.drop_partition(partition_id=_partition_id(db, name, partition))
-
-
-def _alter_part(db: Database, table: Table, action: str, part: str) -> None:
-    match action:
-        case "drop":
-            table.drop_part(part)
-        case "detach":
-            table.detach_part(part)
-        case "attach":
-            table.attach_part(part)
-        case _:
-            if plain_value(db.settings.get("allow_drop_detached", "0")) != "1":
-                message = "Cannot execute query: DROP DETACHED PART is disabled"
-                raise error("SUPPORT_IS_DISABLED", message, "SET allow_drop_detached = 1")
-            table.drop_detached_part(part)
 
 
 def _check_reach(db: Database, names: Iterable[str]) -> None:

@@ -97,9 +97,7 @@ def _command(table: Table, command: s.MutationCommand, *, lightweight: bool) -> 
 
 
 def _partition_id(table: Table, partition: s.PartitionClause) -> str:
-    if partition.id and not (partition.id == "all" and table.schema.partition_by):
-        return partition.id
-    return table.partition_id(partition.values[0] if len(partition.values) == 1 else partition.values)
+    return partition.id or table.partition_id(partition.value)
 
 
 def _evaluated(command: Command, subqueries: Subqueries) -> Command:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mergelake.core.errors import error
+from mergelake.format.partition import check_partition_id
 from mergelake.sql import statements as s
 from mergelake.sql.cursor import Cursor
 from mergelake.sql.ddl import refuse_cluster
@@ -51,13 +52,18 @@ def kill(cursor: Cursor) -> s.KillMutation:
 
 
 def partition_clause(cursor: Cursor, *, after_word: bool = False) -> s.PartitionClause:
-    """PARTITION 202601, (1, 'a'), ID 'x' or ALL; `after_word`: what follows the word PARTITION."""
+    """PARTITION 202601, (1, 'a'), ID 'x' or ALL; `after_word`: what follows the word PARTITION.
+
+    INVALID_PARTITION_VALUE for an id that cannot be.
+    """
     if not after_word:
         cursor.expect("PARTITION")
     if cursor.accept("ID"):
-        return s.PartitionClause(id=cursor.string("the id of a partition in single quotes"))
+        partition_id = cursor.string("the id of a partition in single quotes")
+        check_partition_id(partition_id)
+        return s.PartitionClause(id=partition_id)
     if cursor.accept("ALL"):
-        return s.PartitionClause()
+        return s.PartitionClause(every=True)
     if cursor.accept("TUPLE") or cursor.at("("):
         cursor.expect("(")
         values: list[int | float | str | None] = []
@@ -65,7 +71,7 @@ def partition_clause(cursor: Cursor, *, after_word: bool = False) -> s.Partition
             if values:
                 cursor.expect(",")
             values.append(literal(cursor))
-        return s.PartitionClause(tuple(values), id="" if values else "all")
+        return s.PartitionClause(tuple(values))
     return s.PartitionClause((literal(cursor),))
 
 
@@ -91,14 +97,11 @@ def _delete(cursor: Cursor) -> s.MutationCommand:
 
 
 def _in_partition(cursor: Cursor) -> s.PartitionClause | None:
-    """IN PARTITION p, or None. SUPPORT_IS_DISABLED for PARTITION ALL, INVALID_PARTITION_VALUE for an empty id."""
+    """IN PARTITION p, or None. SUPPORT_IS_DISABLED for PARTITION ALL."""
     if not cursor.accept("IN"):
         return None
-    by_id = cursor.at("PARTITION", "ID")
     clause = partition_clause(cursor)
-    if by_id and not clause.id:
-        raise error("INVALID_PARTITION_VALUE", "Partition id is empty", "system.parts has the ids")
-    if not (clause.values or clause.id):
+    if clause.every:
         raise error("SUPPORT_IS_DISABLED", "IN PARTITION ALL is not supported", "Leave it out")
     return clause
 

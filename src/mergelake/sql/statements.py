@@ -26,10 +26,16 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class PartitionClause:
-    """PARTITION 202601, PARTITION (1, 'a') or PARTITION ID 'x'."""
+    """PARTITION 202601, PARTITION (1, 'a'), PARTITION ID 'x' or PARTITION ALL."""
 
     values: tuple[int | float | str | None, ...] = ()
     id: str = ""
+    every: bool = False
+
+    @property
+    def value(self) -> object:
+        """The values as `Table` takes them."""
+        return self.values[0] if len(self.values) == 1 else self.values
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,22 +274,22 @@ class CheckTable:
 
 
 @dataclass(frozen=True, slots=True)
-class DropPartition:
-    """ALTER TABLE … DROP PARTITION."""
+class PartitionCommand:
+    """A command of ALTER TABLE on a partition or a part."""
 
-    name: Name
-    partition: PartitionClause
-    """No values and no id: PARTITION ALL."""
+    action: str
+    """`drop`, `detach`, `attach`, `drop detached`, `freeze`, `unfreeze`."""
+    partition: PartitionClause | None = None
+    part: str = ""
+    """Name of the part; of FREEZE and UNFREEZE the name after WITH NAME."""
 
 
 @dataclass(frozen=True, slots=True)
-class AlterPart:
-    """ALTER TABLE … DROP, DETACH, ATTACH PART, or DROP DETACHED PART."""
+class AlterPartitions:
+    """ALTER TABLE … DROP | DETACH | ATTACH | DROP DETACHED PARTITION | PART, [UN]FREEZE, …."""
 
     name: Name
-    action: str
-    """`drop`, `detach`, `attach`, `drop detached`."""
-    part: str
+    commands: tuple[PartitionCommand, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,8 +402,7 @@ Statement = (
     | Insert
     | Optimize
     | CheckTable
-    | DropPartition
-    | AlterPart
+    | AlterPartitions
     | Mutate
     | KillMutation
     | UndropTable

@@ -174,9 +174,10 @@ def _belongs(file: str, column: str) -> bool:
 
 def index_rows(table: Table) -> Iterator[dict[str, Any]]:
     """One row for each skip index of the table, sizes summed over its active parts."""
-    files = [part.manifest.file_table() for part in table.handle.log.state.parts()]
+    parts = [(part.manifest.schema_version, part.manifest.file_table()) for part in table.handle.log.state.parts()]
     for index in table.schema.indices:
         stem = f"{_INDEX}{escape_for_file_name(index.name)}."
+        files = [held for version, held in parts if index.is_of(version)]
         sizes = sum((_sum(held, (n for n in held if n.startswith(stem))) for held in files), Sizes())
         yield {
             "name": index.name,

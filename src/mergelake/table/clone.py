@@ -13,19 +13,19 @@ The holds are released when the clone refers to none of the objects any more (`g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from msgspec import structs
 
-from mergelake.core.errors import ConflictError, MergelakeError, error
+from mergelake.core.errors import ConflictError
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import Extent, FileTable, PartFile, PartManifest, encode_files
 from mergelake.core.schema import TableSchema
 from mergelake.log.operations import AddParts, AddReference, AlterMetadata, Mutation, TableOp
 from mergelake.log.retention import refers
-from mergelake.log.state import PendingMutation, State
+from mergelake.log.state import ActivePart, PendingMutation, State
 from mergelake.log.volatile import lacking, unfinished
 from mergelake.table.handle import OpenTable, TableHandle
 
@@ -42,10 +42,7 @@ class ClonePlan:
 
 
 def plan_clone(state: State, directory: str, ids: IdSource) -> ClonePlan:
-    """The clone of a state of the table in `directory`. Pure, except for the ids of its parts.
-
-    Raises UNFINISHED as `restored` does.
-    """
+    """The clone of a state of the table in `directory`. Pure, except for the ids of its parts."""
     schemas = [state.schemas[version] for version in sorted(state.schemas) if version <= state.schema_version]
     ops = restored(state, ids, base_version=0, table=directory)
     parts = [part for op in ops if isinstance(op, AddParts) for part in op.parts]
@@ -58,14 +55,40 @@ def plan_clone(state: State, directory: str, ids: IdSource) -> ClonePlan:
 
 
 def restored(state: State, ids: IdSource, base_version: int, table: str = "", level_min: int = 0) -> list[TableOp]:
-    """The operations that add the parts of a state under new ids, with the same files and mutations.
+    """The operations that add the parts of a state under new ids, with the same files and the mutations they lack.
 
-    Blocks are numbered anew: parts that lack a mutation are added before it, the others after it. Raises UNFINISHED if
-    the order of the blocks of a partition does not allow that, as some of its parts were mutated already and later
-    ones were not. For a clone, `table` is the table that owns the files.
+    Blocks are numbered anew, in the same order. For a clone, `table` is the table that owns the files.
     """
     mutations = unfinished(state)
-    stages: list[list[PartManifest]] = [[] for _ in range(len(mutations) + 1)]
+
+    def added(part: ActivePart) -> PartManifest:
+        files = _seen_from_outside(part.manifest, table) if table else part.manifest.files
+        level = max(part.info.level, level_min)
+        return replace(part.manifest, id=ids.new_id(), base_version=base_version, level=level, files=files)
+
+    stages = _stages(state, mutations)
+    if stages is None:
+        return with_lacks([(added(part), lacking(mutations, part.info)) for part in state.parts()], ids)
+    ops: list[TableOp] = []
+    for number, parts in enumerate(stages):
+        if parts:
+            ops.append(AddParts(tuple(map(added, parts))))
+        if number < len(mutations):
+            m = mutations[number]
+            written_for = m.schema_version if m.schema_version != state.schema_version else 0
+            ops.append(Mutation(ids.new_id(), m.commands, m.partition_ids, m.drops_rows, schema_version=written_for))
+    return ops
+
+
+def _stages(state: State, mutations: Sequence[PendingMutation]) -> list[list[ActivePart]] | None:
+    """The parts to be added before each mutation, which they lack, and after the last one.
+
+    None if the order of the blocks of a partition does not allow that: some of its parts were mutated already and
+    later ones were not, or a mutation concerns some parts only.
+    """
+    stages: list[list[ActivePart]] = [[] for _ in range(len(mutations) + 1)]
+    if any(m.since for m in mutations):
+        return None
     for partition_id, parts in groupby(state.parts(), key=lambda part: part.info.partition_id):
         scope = [(n, m) for n, m in enumerate(mutations) if m.partition_ids is None or partition_id in m.partition_ids]
         stage = 0
@@ -73,29 +96,42 @@ def restored(state: State, ids: IdSource, base_version: int, table: str = "", le
             due = lacking(mutations, part.info)
             stage = max((stage, *(number + 1 for number, m in scope if m not in due)))
             if any(number < stage for number, m in scope if m in due):
-                raise _half_done(mutations)
-            manifest = replace(
-                part.manifest,
-                id=ids.new_id(),
-                base_version=base_version,
-                level=max(part.info.level, level_min),
-                files=_seen_from_outside(part.manifest, table) if table else part.manifest.files,
-            )
-            stages[stage].append(manifest)
+                return None
+            stages[stage].append(part)
+    return stages
+
+
+def with_lacks(
+    parts: Sequence[tuple[PartManifest, Sequence[PendingMutation]]],
+    ids: IdSource,
+    detached: Mapping[str, str] | None = None,
+    schema_version: int = 0,
+) -> list[TableOp]:
+    """The operations that add parts which each lack some mutations: these are logged again, for these parts alone.
+
+    The order of parts of one partition is kept. Neighbours that lack the same, in all partitions, share the mutations.
+    `detached`: by id of a part that of the detached part which it takes back. `schema_version`: that of the schema for
+    which they are added.
+    """
+    runs: dict[str, list[tuple[tuple[PendingMutation, ...], list[PartManifest]]]] = {}
+    for manifest, lacks in parts:
+        held = runs.setdefault(manifest.partition_id, [])
+        if not held or held[-1][0] != tuple(lacks):
+            held.append((tuple(lacks), []))
+        held[-1][1].append(manifest)
     ops: list[TableOp] = []
-    for number, added in enumerate(stages):
-        if added:
-            ops.append(AddParts(tuple(added)))
-        if number < len(mutations):
-            m = mutations[number]
-            ops.append(Mutation(ids.new_id(), m.commands, m.partition_ids, m.drops_rows))
+    for number in range(max(map(len, runs.values()), default=0)):
+        alike: dict[tuple[str, ...], tuple[tuple[PendingMutation, ...], list[PartManifest]]] = {}
+        for held in runs.values():
+            for lacks, added in held[number : number + 1]:
+                alike.setdefault(tuple(m.id for m in lacks), (lacks, []))[1].extend(added)
+        for lacks, added in alike.values():
+            aside = tuple(detached[part.id] for part in added) if detached else ()
+            ops.append(AddParts(tuple(added), detached=aside, schema_version=schema_version))
+            only = tuple(part.id for part in added)
+            scope = tuple(dict.fromkeys(part.partition_id for part in added))
+            ops += [Mutation(ids.new_id(), m.commands, scope, m.drops_rows, only, m.schema_version) for m in lacks]
     return ops
-
-
-def _half_done(mutations: Sequence[PendingMutation]) -> MergelakeError:
-    names = ", ".join(mutation.name for mutation in mutations[:3])
-    message = f"Some parts of this version are mutated already, and others not yet ({names})"
-    return error("UNFINISHED", message, "Table.apply_mutations() ends it; of old versions, take one before or after it")
 
 
 def _seen_from_outside(manifest: PartManifest, table: str) -> FileTable:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
@@ -215,22 +215,17 @@ class TableHandle:
             raise error("TYPE_MISMATCH", f"The version {version!r} is no number", "Give a version's number or a tag")
         newest = self.log.state
         if isinstance(version, str):
-            version = version_of_tag(newest if version in newest.tags else self.refresh(), version)
+            newest = newest if version in newest.tags else self.refresh()
+            only = newest.tagged_partitions.get(version)
+            version = version_of_tag(newest, version)
+            if only is not None:
+                return _limited(self.whole_state(version), only)
         elif timestamp_ms is not None:
             newest = self.refresh()
             version = self.log.version_at(timestamp_ms)
         assert version is not None
         require_kept(newest if version <= newest.version else self.refresh(), version)
-        prefix, cut = f"{self.directory}/_log", version < self.log.state.history
-        try:
-            state = (cut and read_tag(self.store, prefix, version)) or self.log.state_at(version)
-        except (CorruptDataError, InvalidInputError):
-            # The log may have been cut meanwhile: states of tagged versions were written before.
-            tagged = read_tag(self.store, prefix, version)
-            if tagged is None:
-                require_kept(self.refresh(), version)
-                raise
-            state = tagged
+        state = self.whole_state(version)
         if timestamp_ms is not None and state.timestamp_ms > timestamp_ms:
             raise error(
                 "BAD_ARGUMENTS",
@@ -238,6 +233,30 @@ class TableHandle:
                 f"Version {version} is the oldest that is kept, unless it has a tag",
             )
         return state
+
+    def whole_state(self, version: int) -> State:
+        """The state at a version that a tag keeps, or that is kept anyway; all of it, though perhaps only the objects
+        of some partitions are there.
+        """
+        prefix, cut = f"{self.directory}/_log", version < self.log.state.history
+        try:
+            return (cut and read_tag(self.store, prefix, version)) or self.log.state_at(version)
+        except (CorruptDataError, InvalidInputError):
+            # The log may have been cut meanwhile: states of tagged versions were written before.
+            tagged = read_tag(self.store, prefix, version)
+            if tagged is None:
+                newest = self.refresh()
+                if version not in newest.tags.values():
+                    require_kept(newest, version)
+                raise
+            return tagged
+
+
+def _limited(state: State, partition_ids: Collection[str]) -> State:
+    """A state with these partitions only."""
+    held = {name: state.partitions[name] for name in partition_ids if name in state.partitions}
+    volatile = {name: parts for name, parts in state.volatile.items() if name in held}
+    return replace(state, partitions=Partitions.of(held), volatile=volatile)
 
 
 OpenTable = Callable[[str], TableHandle]

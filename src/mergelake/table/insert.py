@@ -43,6 +43,7 @@ from mergelake.table.constraints import ConstraintChecks
 from mergelake.table.deduplication import NO_IDENTITY, InsertIdentity, remembered
 from mergelake.table.handle import TableHandle
 from mergelake.table.pieces import Piece, in_order, write_piece, write_pieces
+from mergelake.table.refit import commit_judged
 
 NamePart = Callable[[Partition, int], str]
 """Returns the id (and so the directory) of a part, from its partition and level. Called once per part, in order."""
@@ -273,14 +274,15 @@ def commit_parts(
     new: list[AddParts] = []
 
     def build(state: State) -> Sequence[LogOp]:
-        new[:] = [op for op in additions if remembered(state, op.dedup_token, op.dedup_hash) is None]
+        ops = [op for op in additions if remembered(state, op.dedup_token, op.dedup_hash) is None]
+        new[:] = [replace(op, schema_version=state.schema_version) for op in ops]
         if before is None or (additions and not new):
             return tuple(new)
         return (*before(state), *new)
 
     try:
         # If parts are left out as duplicates, which depends on the state, the commit is not passed on.
-        committed = handle.log.commit(build, passes_on=lambda: len(new) == len(additions))
+        committed = commit_judged(handle, build, passes_on=lambda: len(new) == len(additions))
     except COMMIT_REFUSED:
         discard_refused(handle, manifests)
         raise

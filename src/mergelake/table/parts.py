@@ -1,4 +1,9 @@
-"""Single parts of a table, by name: drop, detach, attach. Their objects are neither read nor written."""
+"""Parts and partitions of a table, by name: drop, detach, attach. Their objects are neither read nor written.
+
+A detached part remembers the mutations that it lacked (`DetachedPart.lacks`). Attached, it has a new id and a new block
+number, and these mutations are logged again in the same entry, for it alone: its rows are those that were visible when
+it was detached, whatever happened to the mutations in between.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +13,16 @@ from dataclasses import replace
 
 from mergelake.core.errors import error
 from mergelake.core.names import PartInfo
-from mergelake.log.operations import AddParts, DropDetached, DropParts, TableOp
+from mergelake.log.operations import DropDetached, DropParts, DropRange, TableOp
 from mergelake.log.state import DetachedPart, State
-from mergelake.log.volatile import lacking
+from mergelake.table.clone import with_lacks
 from mergelake.table.handle import TableHandle
+from mergelake.table.refit import commit_judged
 
 
 def drop_part(handle: TableHandle, name: str, kind: str = "drop") -> int:
-    """Drop or detach an active part; returns the version. Volatile parts built on it are cancelled.
-
-    UNFINISHED for the detachment of a part that lacks a mutation: attached again, it would never get it.
-    """
-    if PartInfo.try_parse(name) is None:
-        raise error("BAD_DATA_PART_NAME", f"'{name}' is not the name of a part", "Names look like all_1_5_1")
+    """Drop or detach an active part; returns the version. Volatile parts built on it are cancelled."""
+    _require_name(name)
 
     def build(state: State) -> Sequence[TableOp]:
         part = state.find(name)
@@ -28,29 +30,70 @@ def drop_part(handle: TableHandle, name: str, kind: str = "drop") -> int:
             near = difflib.get_close_matches(name, [part.name for part in state.parts()], n=1)
             hint = f"Maybe you meant {near[0]}" if near else "system.parts lists those that are active"
             raise error("NO_SUCH_DATA_PART", f"No part {name} in committed state", hint)
-        lacks = lacking(state.mutations, part.info) if kind == "detach" else ()
-        if lacks:
-            message = f"Part {name} lacks {lacks[0].name}, which would be lost when it is attached again"
-            raise error("UNFINISHED", message, "Table.apply_mutations() applies it, and gives the part a new name")
         return [DropParts(part.info.partition_id, (part.manifest.id,), kind)]
+
+    return _commit(handle, build)
+
+
+def drop_partition(handle: TableHandle, partition_id: str | None, kind: str = "drop") -> int:
+    """Drop or detach all parts of a partition (None: of all); returns the version. Volatile parts in it are cancelled.
+
+    Nothing is logged if there are none to detach.
+    """
+
+    def build(state: State) -> Sequence[TableOp]:
+        there = bool(state.partitions) if partition_id is None else partition_id in state.partitions
+        return [DropRange(partition_id, kind)] if there or kind != "detach" else []
 
     return _commit(handle, build)
 
 
 def attach_part(handle: TableHandle, name: str) -> int:
     """Attach a detached part again, with a new block number and a new id over the same objects; returns the version."""
+    _require_name(name)
+    return _attach(handle, lambda state: [_detached(state, name)])
 
-    def build(state: State) -> Sequence[TableOp]:
-        part = _detached(state, name)
-        attached = replace(part.manifest, id=handle.ids.new_id(), base_version=state.version, level=part.info.level)
-        return [AddParts((attached,), detached=(part.manifest.id,))]
 
-    return _commit(handle, build)
+def attach_partition(handle: TableHandle, partition_id: str | None) -> int:
+    """Attach all detached parts of a partition (None: of all), in the order of their blocks; returns the version.
+
+    Nothing is logged if there are none.
+    """
+    return _attach(handle, lambda state: _detached_of(state, partition_id))
 
 
 def drop_detached_part(handle: TableHandle, name: str) -> int:
     """Drop a detached part; returns the version."""
+    if "/" in name or name in ("", ".", ".."):
+        raise error("INCORRECT_FILE_NAME", f"Invalid part name '{name}'", "system.detached_parts has the names")
     return _commit(handle, lambda state: [DropDetached((_detached(state, name).manifest.id,))])
+
+
+def drop_detached_partition(handle: TableHandle, partition_id: str | None) -> int:
+    """Drop all detached parts of a partition (None: of all); returns the version. Nothing is logged without any."""
+
+    def build(state: State) -> Sequence[TableOp]:
+        ids = tuple(part.manifest.id for part in _detached_of(state, partition_id))
+        return [DropDetached(ids)] if ids else []
+
+    return _commit(handle, build)
+
+
+def _attach(handle: TableHandle, choose: Callable[[State], Sequence[DetachedPart]]) -> int:
+    """Attach detached parts. Those of an older schema are judged first, so each keeps its new id meanwhile."""
+    new_ids: dict[str, str] = {}
+
+    def build(state: State) -> Sequence[TableOp]:
+        added, detached = [], {}
+        for part in choose(state):
+            new_id = new_ids.setdefault(part.manifest.id, handle.ids.new_id())
+            new = replace(part.manifest, id=new_id, base_version=state.version, level=part.info.level)
+            added.append((new, part.lacks))
+            detached[new_id] = part.manifest.id
+        return with_lacks(added, handle.ids, detached, state.schema_version)
+
+    handle.refresh()
+    return commit_judged(handle, build).version
 
 
 def _detached(state: State, name: str) -> DetachedPart:
@@ -60,6 +103,17 @@ def _detached(state: State, name: str) -> DetachedPart:
         names = ", ".join(str(part.info) for part in state.detached[:20])
         raise error("BAD_DATA_PART_NAME", f'Detached part "{name}" not found', f"There are {names or 'none'}")
     return matching[-1]
+
+
+def _detached_of(state: State, partition_id: str | None) -> list[DetachedPart]:
+    """The detached parts of a partition, or all, in the order of their names."""
+    parts = [part for part in state.detached if partition_id in (None, part.info.partition_id)]
+    return sorted(parts, key=lambda part: part.info)
+
+
+def _require_name(name: str) -> None:
+    if PartInfo.try_parse(name) is None:
+        raise error("BAD_DATA_PART_NAME", f"'{name}' is not the name of a part", "Names look like all_1_5_1")
 
 
 def _commit(handle: TableHandle, build: Callable[[State], Sequence[TableOp]]) -> int:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from mergelake.core.errors import error
 from mergelake.core.ids import IdSource
 from mergelake.log.operations import AlterMetadata, DropRange, KnownInsert, TableOp
 from mergelake.log.retention import require_kept
 from mergelake.log.state import RememberedInsert, State, known_until, listed
+from mergelake.table.alter.indexes import brought_back
 from mergelake.table.clone import restored
 from mergelake.table.handle import TableHandle
 
@@ -22,10 +24,13 @@ def rollback(handle: TableHandle, version: int | str | None = None, timestamp_ms
     """Restore the rows (and the schema) of a version, a tag or a time; returns the version that has them.
 
     The deduplication windows are restored, too: repeating an insert whose rows are restored adds nothing, repeating one
-    whose rows are dropped adds them again. Raises BAD_ARGUMENTS for a version that is not kept (any more), UNFINISHED
-    for one at which a mutation was applied to some parts only (`clone.restored`).
+    whose rows are dropped adds them again. Raises BAD_ARGUMENTS for a version that is not kept (any more).
     """
-    handle.refresh()
+    newest = handle.refresh()
+    if isinstance(version, str) and version in newest.tagged_partitions:
+        names = ", ".join(newest.tagged_partitions[version])
+        message = f"'{version}' keeps only some partitions ({names}), and a rollback would drop all others"
+        raise error("BAD_ARGUMENTS", message, "Clone it, and replace the partitions by those of the clone")
     target = handle.state_at(version, timestamp_ms)
 
     def build(state: State) -> Sequence[TableOp]:
@@ -46,7 +51,9 @@ def back_to(target: State, state: State, ids: IdSource) -> list[TableOp]:
     if target.schema_version != state.schema_version:
         # Ids of columns that were added since are not used again: parts with them may come back.
         next_column_id = max(target.schema.next_column_id, state.schemas[state.schema_version].next_column_id)
-        schema = replace(target.schema, version=state.schema_version + 1, next_column_id=next_column_id)
+        version = state.schema_version + 1
+        indices = brought_back(target.schema.indices, state.schemas.values(), version)
+        schema = replace(target.schema, version=version, next_column_id=next_column_id, indices=indices)
         ops.append(AlterMetadata(schema))
     # At least level 1, as a part of level 0 has the rows of the insert of its entry, and this entry has none.
     return [*ops, *restored(target, ids, base_version=state.version, level_min=1)]

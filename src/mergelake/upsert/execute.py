@@ -126,9 +126,11 @@ class Deletion:
         if self.commands:
             check_unfinished(state)
         if state.schema.columns != self.schema.columns:
-            for command in self.commands:
-                check_command(command, state.schema)
-        mutation = [Mutation(self.id, commands_text(self.commands), self.partition_ids)] if self.commands else []
+            raise _altered()
+        mutation = []
+        if self.commands:
+            text = commands_text(self.commands)
+            mutation.append(Mutation(self.id, text, self.partition_ids, schema_version=state.schema_version))
         return [*([] if self.since is None else [RowsUnchanged(self.since)]), *mutation]
 
 
@@ -177,7 +179,7 @@ class _Attempts:
     def _prepare(self, state: State, condition: str | None) -> Deletion:
         handle, merge = self.handle, self.merge
         if state.schema.columns != merge.schema.columns:
-            raise ConflictError("The table was altered meanwhile", hint="Merge again")
+            raise _altered()
         target = self._target(state, condition)
         if self._changes is None or not target.equals(self._read):
             self._discard()
@@ -217,6 +219,10 @@ class _Attempts:
         if self._written:
             discard_parts(self.handle.store, self.handle.directory, self._written)
         self._written = None
+
+
+def _altered() -> ConflictError:
+    return ConflictError("The table was altered meanwhile", hint="Merge again")
 
 
 def _write(handle: TableHandle, merge: Merge, blocks: Iterable[pa.Table], using: Workers) -> list[PartManifest]:

@@ -159,6 +159,8 @@ def view_of(mutations: Iterable[PendingMutation], schema: TableSchema, newest: i
             where, groups = command_trees(command, schema)
             where = _over_columns(where, schema.types)
             on = [parse(f"{DATA_VERSION} < {mutation.version}")] if mutation.version <= newest else []
+            if mutation.since:
+                on.append(parse(f"{DATA_VERSION} >= {mutation.since}"))
             if command.partition_id is not None:
                 on.append(parse(f"{PARTITION_ID} = {quote_string(command.partition_id)}"))
             bind_command(command, schema)

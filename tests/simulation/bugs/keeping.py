@@ -15,7 +15,7 @@ from mergelake.log import conflict, fold, retention
 from mergelake.log.conflict import Reject
 from mergelake.log.operations import AddReference, RenewLease
 from mergelake.log.part_map import Partitions
-from mergelake.log.retention import pins, reachable
+from mergelake.log.retention import partial_versions, pins, reachable
 from mergelake.log.retired import Retired
 from mergelake.log.state import State
 from mergelake.table import clone, gc_notes as collect_notes, insert
@@ -82,8 +82,8 @@ def a_lease_may_be_of_a_version_that_is_gone():
 def a_tag_may_be_of_a_version_that_is_gone():
     real = conflict._check_tag
 
-    def careless(state, name, version):
-        found = real(state, name, version)
+    def careless(state, op):
+        found = real(state, op)
         return None if isinstance(found, Reject) and "no longer kept" in found.reason else found
 
     return mock.patch.object(conflict, "_check_tag", careless)
@@ -130,8 +130,8 @@ def a_known_part_takes_the_object_along_that_it_shares():
 def history_forgets_one_version_too_many():
     honest = Retired.still_shown
 
-    def careless(retired, history, pinned):
-        return honest(retired, history + 1, pinned)
+    def careless(retired, history, pinned, partial=None):
+        return honest(retired, history + 1, pinned, partial)
 
     return mock.patch.object(Retired, "still_shown", careless)
 
@@ -161,6 +161,14 @@ def a_collector_forgets_what_leases_pin():
         return pins(history, tags, {}, dropped)
 
     return both(*(mock.patch.object(room, "pins", careless) for room in (fold, collect_plan)))
+
+
+@bug
+def a_collector_forgets_what_frozen_partitions_hold():
+    def careless(tags, tagged_partitions, leases):
+        return {version: frozenset() for version in partial_versions(tags, tagged_partitions, leases)}
+
+    return both(*(mock.patch.object(room, "partial_versions", careless) for room in (fold, collect_plan)))
 
 
 @bug

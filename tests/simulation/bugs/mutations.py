@@ -16,10 +16,10 @@ from mergelake.merge import plan as merge_plan, volatile
 from mergelake.mutate import commit as results, plan as mutate_plan
 from mergelake.node import plan, worker
 from mergelake.store.protocol import OutcomeUnknown, Stored
-from mergelake.table import handle, mutations
+from mergelake.table import handle, mutations, parts
 from tests.simulation.bugs.registry import allowed, both, bug
 
-_LACKING = (elements, merge_plan, mutate_plan, volatile, handle)
+_LACKING = (elements, fold, merge_plan, mutate_plan, volatile, handle)
 """Modules that ask what a part lacks."""
 
 
@@ -321,3 +321,19 @@ def _built(last) -> AbstractContextManager[object]:
         return dataclasses.replace(task, sources=tuple(sources))
 
     return mock.patch.object(worker, "build_task", careless)
+
+
+@bug
+def an_attached_part_has_lost_the_mutations_that_it_lacked():
+    real = parts.with_lacks
+
+    def careless(added, ids, detached=None):
+        return real([(part, ()) for part, _ in added], ids, detached)
+
+    return mock.patch.object(parts, "with_lacks", careless)
+
+
+@bug
+def a_mutation_of_attached_parts_concerns_those_that_have_it():
+    real = elements.lacking
+    return _lacking(lambda known, info: real([dataclasses.replace(m, since=0) for m in known], info))

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from mergelake.core.arrow import storage_type
-from mergelake.core.errors import UnsupportedError
+from mergelake.core.schema import TypeChange
 from mergelake.core.types import parse_type
-from mergelake.parts.evolve import can_evolve, evolve
+from mergelake.parts.evolve import can_evolve, converted, evolve, may_fail
 
 YES = [
     ("UInt8", "UInt64"),
@@ -48,8 +48,32 @@ def test_changes_that_lose_nothing_are_made(stored: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize(("stored", "wanted"), NO)
-def test_changes_that_could_alter_values_are_refused(stored: str, wanted: str) -> None:
+def test_changes_that_could_alter_values_are_casts(stored: str, wanted: str) -> None:
     before, after = parse_type(stored), parse_type(wanted)
     assert not can_evolve(before, after)
-    with pytest.raises(UnsupportedError, match="NOT_IMPLEMENTED"):
-        evolve(pa.array([], storage_type(before)), before, after)
+    assert evolve(pa.array([], storage_type(before)), before, after).type == storage_type(after)
+
+
+def test_a_type_that_changed_several_times_is_converted_step_by_step() -> None:
+    int32, uint8, text = parse_type("Int32"), parse_type("UInt8"), parse_type("String")
+    array = pa.array([300, 5, None], storage_type(int32))
+    changes = (TypeChange(2, uint8, "7"), TypeChange(4, text))
+    assert converted(array, parse_type("Nullable(Int32)"), text, changes).to_pylist() == [b"44", b"5", b"7"]
+    assert converted(array.drop_null(), int32, text).to_pylist() == [b"300", b"5"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "null", "fails"),
+    [
+        ("Int32", "UInt8", "", False),
+        ("Int32", "String", "", False),
+        ("String", "Int32", "", True),
+        ("Nullable(Int32)", "Int32", "", True),
+        ("Nullable(Int32)", "Int32", "5", False),
+        ("Enum8('a' = 1, 'b' = 2)", "Enum8('b' = 2)", "", True),
+        ("FixedString(3)", "FixedString(2)", "", True),
+        ("Array(Int32)", "Array(Int64)", "", True),
+    ],
+)
+def test_values_are_tried_where_some_may_not_fit(stored: str, wanted: str, null: str, fails: bool) -> None:
+    assert may_fail(parse_type(stored), parse_type(wanted), null) is fails

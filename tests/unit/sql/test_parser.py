@@ -8,6 +8,11 @@ from mergelake.core.types import parse_type
 from mergelake.sql import statements as s
 from mergelake.sql.parser import parse_one, parse_script
 
+
+def _altered(*commands: s.PartitionCommand) -> s.AlterPartitions:
+    return s.AlterPartitions(s.Name("", "t"), commands)
+
+
 FULL = """
 CREATE TABLE IF NOT EXISTS web.`my t` -- a comment
 (
@@ -118,10 +123,10 @@ def test_a_column_may_take_its_type_from_its_default() -> None:
         ("OPTIMIZE TABLE t PARTITION ID 'a-1'", s.Optimize(s.Name("", "t"), s.PartitionClause(id="a-1"))),
         (
             "ALTER TABLE t DROP PARTITION ('2026-01-01', -5)",
-            s.DropPartition(s.Name("", "t"), s.PartitionClause(("2026-01-01", -5))),
+            _altered(s.PartitionCommand("drop", s.PartitionClause(("2026-01-01", -5)))),
         ),
-        ("ALTER TABLE t DROP PARTITION tuple()", s.DropPartition(s.Name("", "t"), s.PartitionClause(id="all"))),
-        ("ALTER TABLE t DROP PARTITION ALL", s.DropPartition(s.Name("", "t"), s.PartitionClause())),
+        ("ALTER TABLE t DROP PARTITION tuple()", _altered(s.PartitionCommand("drop", s.PartitionClause()))),
+        ("ALTER TABLE t DROP PARTITION ALL", _altered(s.PartitionCommand("drop", s.PartitionClause(every=True)))),
         ("EXPLAIN indexes = 1, actions = 1 SELECT 1", s.Explain("indexes = 1, actions = 1", "SELECT 1")),
         ("EXPLAIN PIPELINE WITH 1 AS x SELECT x", s.Explain("PIPELINE", "WITH 1 AS x SELECT x")),
         ("SET a = 1, b = 'x', c = true, d = -2", s.Set({"a": "1", "b": "'x'", "c": "1", "d": "-2"})),

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 
 from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError
 from mergelake.core.ids import SeededIds
 from mergelake.lake import Warehouse
 from mergelake.log.volatile import unfinished
@@ -53,11 +50,8 @@ def pending(table):
     return [mutation.version for mutation in unfinished(table.handle.refresh())]
 
 
-def refused(do):
-    with pytest.raises(MergelakeError) as failure:
-        do()
-    assert failure.value.name == "UNFINISHED"
-    assert "apply_mutations" in str(failure.value)
+def seen_of(table, version, name):
+    return list(table.scan(["p", "k", "v"], f"_part = '{name}'", version=version))
 
 
 def test_a_clone_has_the_mutations_that_its_parts_lack(warehouse, table):
@@ -78,22 +72,24 @@ def test_a_clone_has_the_mutations_that_its_parts_lack(warehouse, table):
     assert rows(table) == expected
 
 
-def test_a_part_that_has_a_mutation_comes_after_it_in_a_clone_and_block_order_decides(warehouse, table):
+def test_a_half_done_mutation_is_cloned_and_rolled_back_to_with_block_order_kept(warehouse, table):
     table.update({"v": "v + 100"}, "k < 2")
     for number in (4, 5):
         table.append({"p": [1], "k": [number], "v": [number]})
-    expected = rows(table)
     apply_to_some(table, 1)  # of partition 1: the parts after it lack the mutation
-    refused(lambda: warehouse.clone_table("t", "c"))
-    version = table.version
-    table.append({"p": [3], "k": [1], "v": [1]})
-    refused(lambda: table.rollback(version))
-    expected = rows(table)
-    table.optimize(partition_id="1", final=True)  # one part, which has it; those of partition 2 lack it
-    assert len(pending(table)) == 1
-    assert rows(warehouse.clone_table("t", "c")) == expected
-    table.apply_mutations()
-    assert rows(warehouse.clone_table("t", "e")) == rows(table) == expected
+    expected, version = rows(table), table.version
+    clone = warehouse.clone_table("t", "c")
+    table.append({"p": [1], "k": [1], "v": [1]})
+    table.rollback(version)
+    for each in (clone, table):
+        blocks = [part.manifest.minmax for part in each.handle.refresh().partitions["1"]]
+        assert blocks == [part.manifest.minmax for part in table.handle.log.state_at(version).partitions["1"]]
+        assert rows(each) == expected
+        each.append({"p": [1], "k": [1], "v": [1]})  # which they do not concern
+        each.apply_mutations()
+        each.optimize(final=True)
+        assert rows(each) == sorted([*expected, (1, 1, 1)])
+        assert pending(each) == []
 
 
 def test_a_rollback_brings_pending_mutations_back(table):
@@ -146,36 +142,39 @@ def test_a_tagged_version_with_pending_mutations_stays_readable(warehouse, table
     assert rows(table) == versions["t1"]
 
 
-def test_a_part_that_lacks_a_mutation_is_not_detached(table):
-    table.update({"v": "v + 1"}, "p = 1")
-    refused(lambda: table.detach_part("1_1_1_0"))
+# M-024
+def test_a_detached_part_keeps_the_mutations_that_it_lacked(warehouse, table):
+    table.update({"v": "v + 100"}, "p = 1")
+    table.update({"v": "v * 2"}, "k = 0 OR k = 10")
+    visible = rows(table)
+    table.detach_part("1_1_1_0")
+    table.detach_partition(2)
+    table.kill_mutation("mutation_10.txt")  # of the parts that are left: those put aside are as they were
     table.apply_mutations()
+    table.append({"p": [1], "k": [77], "v": [7]})
+    table.update({"v": "v + 1000"}, "p = 1")  # concerns no part that is attached later
+    table.apply_mutations()
+    there = rows(table)
+    table.attach_part("1_1_1_0")
+    assert rows(table) == sorted([*there, (1, 0, 200)])
+    table.attach_partition(2)
+    assert rows(table) == sorted([*there, (1, 0, 200), *(row for row in visible if row[0] == 2)])
+    assert len(pending(table)) > 0
     expected = rows(table)
-    table.detach_part("1_1_1_0_9")
-    table.update({"v": "v + 1000"}, "p = 1")
-    table.attach_part("1_1_1_0_9")
-    assert rows(table) == sorted((p, k, v + 1000 if p == 1 and k else v) for p, k, v in expected)
-
-
-def _or_refused(do):
-    """None if it is refused as the mutations of that version were half done."""
-    try:
-        return do()
-    except MergelakeError as failure:
-        if failure.name != "UNFINISHED":
-            raise
-        return None
+    table.append({"p": [2], "k": [10], "v": [1]})
+    table.apply_mutations()
+    assert rows(table) == sorted([*expected, (2, 10, 1)])
+    assert pending(table) == []
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_version_is_cloned_and_rolled_back_to_with_its_rows_or_refused(warehouse, table, seed):
+def test_every_version_is_cloned_and_rolled_back_to_with_its_rows(warehouse, table, seed):
     random = np.random.default_rng(seed)
-    history = {table.version: rows(table)}
-    worked = [0, 0]
+    history, aside = {table.version: rows(table)}, {}
     for step in range(20):
         modulus, rest = int(random.integers(2, 5)), int(random.integers(0, 5))
         where, partition = f"(k + v) % {modulus} = {rest % modulus}", [None, None, "1", "2"][random.integers(0, 4)]
-        match random.integers(0, 8):
+        match random.integers(0, 10):
             case 0 | 1:
                 table.append({"p": [1, 2], "k": [step + 20, step + 40], "v": [step, -step]})
             case 2:
@@ -189,20 +188,29 @@ def test_every_version_is_cloned_and_rolled_back_to_with_its_rows_or_refused(war
                 table.optimize(partition_id=partition, final=partition is None and random.random() < 0.2)
             case 6:
                 apply_to_some(table, int(random.integers(1, 4)))
+            case 7:
+                names = [part.name for part in table.handle.refresh().parts()]
+                for name in random.permutation(names)[:2]:
+                    table.detach_part(str(name))
+            case 8:
+                parts, before = table.handle.refresh().detached, rows(table)
+                table.attach_partition(partition_id=partition, every=partition is None)
+                back = [
+                    row for part in parts if partition in (None, part.info.partition_id) for row in aside[part.info]
+                ]
+                assert rows(table) == sorted(before + back)
             case _:
                 version = int(random.choice([*history]))
-                done = _or_refused(partial(table.rollback, version))
-                worked[done is None] += 1
-                assert done is None or rows(table) == history[version]
+                table.rollback(version)
+                assert rows(table) == history[version]
+        for part in table.handle.refresh().detached:
+            if part.info not in aside:
+                aside[part.info] = seen_of(table, part.detached - 1, part.info)
         history[table.refresh()] = rows(table)
         assert rows(table) == history[table.version]
     for number, (version, expected) in enumerate(history.items()):
         assert rows(table, version=version) == expected
-        clone = _or_refused(partial(warehouse.clone_table, "t", f"c{number}", version=version))
-        worked[clone is None] += 1
-        if clone is None:
-            continue
+        clone = warehouse.clone_table("t", f"c{number}", version=version)
         assert rows(clone) == expected
         clone.apply_mutations()
         assert rows(clone) == expected
-    assert worked[0] > worked[1]

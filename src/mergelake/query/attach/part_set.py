@@ -97,9 +97,9 @@ def _id(part: ActivePart) -> str:
 
 
 def differs(newest: TableSchema, schemas: Mapping[int, TableSchema], versions: frozenset[int]) -> str:
-    """Why a column name has another meaning in parts of the schemas in `versions` than in the newest, or empty.
+    """Why a name of a column or an index has another meaning in parts of the schemas in `versions` than in the newest.
 
-    ClickHouse reads columns of parts by name, and names may have been reused.
+    Empty if none has. ClickHouse reads them from parts by name, and names may have been reused.
     """
     try:
         for column in newest.columns:
@@ -109,6 +109,12 @@ def differs(newest: TableSchema, schemas: Mapping[int, TableSchema], versions: f
     today = {(column.name, column.id, column.type) for column in newest.columns}
     names, ids = {name for name, _, _ in today}, {column_id for _, column_id, _ in today}
     for version in versions:
+        changed = [column.name for column in newest.columns if column.changed_since(version)]
+        if changed:
+            return f"column {changed[0]} had another type when parts were written"
+        for index in schemas[version].indices if version in schemas else ():
+            if any(other.name == index.name and not other.is_of(version) for other in newest.indices):
+                return f"index {index.name} was another one when parts were written"
         for column in schemas[version].columns if version in schemas else newest.columns:
             same = (column.name, column.id, column.type) in today
             if not same and (column.name in names or column.id in ids):

@@ -5,7 +5,6 @@ Source: ClickHouse, `AlterCommands::validate` and `apply`, `MergeTreeData::check
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mergelake.core.errors import MergelakeError, error, there_are
@@ -30,21 +29,23 @@ class ColumnDefinition:
     default_kind: str = ""
     default: str = ""
     codec: str = ""
-    comment: str = ""
+    comment: str | None = None
+    """None: not given."""
     ttl: str = ""
     nullable: bool = False
     """Whether the type is made Nullable: `UInt8 NULL`."""
 
     def columns(self, first_id: int) -> tuple[Column, ...]:
         """The column, or those of a `Nested`, with ids from `first_id` on. The type has to be known."""
+        comment = self.comment or ""
         if self.nested:
             return tuple(
-                Column(at, f"{self.name}.{name}", kind, codec=self.codec, comment=self.comment)
+                Column(at, f"{self.name}.{name}", kind, codec=self.codec, comment=comment)
                 for at, (name, kind) in enumerate(self.nested, first_id)
             )
         assert self.type is not None
         kind = parse_type(f"Nullable({self.type})") if self.nullable and not is_nullable(self.type) else self.type
-        return (Column(first_id, self.name, kind, self.default_kind, self.default, self.codec, self.comment, self.ttl),)
+        return (Column(first_id, self.name, kind, self.default_kind, self.default, self.codec, comment, self.ttl),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +146,6 @@ class RenameColumn:
             raise error("BAD_ARGUMENTS", message)
         check_not_of_key(self.name, schema, "RENAME")
         return with_new_name(schema, self.name, self.new_name)
-
-
-def check_renames(commands: Sequence[object]) -> None:
-    """NOT_IMPLEMENTED if one of several renames takes the name that another gives away or makes."""
-    renames = [command for command in commands if isinstance(command, RenameColumn)]
-    for at, one in enumerate(renames):
-        for other in renames[at + 1 :]:
-            if other.name == one.new_name:
-                message = "Transitive renames in a single ALTER query are not allowed (don't make sense)"
-                raise error("NOT_IMPLEMENTED", message, "Write a statement for each")
 
 
 def of_nested(schema: TableSchema, name: str) -> tuple[str, ...]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
-from mergelake.table.alter.columns import check_renames
+from mergelake.table.alter.columns import RenameColumn
+from mergelake.table.alter.keys import check_new_key
+from mergelake.table.alter.modify_column import ModifyColumn
 
 
 @runtime_checkable
@@ -28,8 +31,25 @@ def altered(schema: TableSchema, commands: Sequence[SchemaCommand]) -> TableSche
     """
     from mergelake.table.define import check_schema  # loads kernels that opening a table does not need
 
-    check_renames(commands)
+    _check_renames(commands)
     after = schema
     for command in commands:
         after = command.applied(after)
-    return schema if after == schema else check_schema(after)
+    if after == schema:
+        return schema
+    checked = check_schema(after)
+    check_new_key(schema, checked)
+    return checked
+
+
+def _check_renames(commands: Sequence[SchemaCommand]) -> None:
+    """NOT_IMPLEMENTED if a rename takes or gives the name that another command of the statement means."""
+    renames = [(at, command) for at, command in enumerate(commands) if isinstance(command, RenameColumn)]
+    modified = {command.definition.name for command in commands if isinstance(command, ModifyColumn)}
+    for at, rename in renames:
+        if not modified.isdisjoint((rename.name, rename.new_name)):
+            message = f"Cannot rename and modify the same column {rename.name} in a single ALTER query"
+            raise error("NOT_IMPLEMENTED", message, "Write a statement for each")
+        if any(other.name == rename.new_name for later, other in renames if later > at):
+            message = "Transitive renames in a single ALTER query are not allowed (don't make sense)"
+            raise error("NOT_IMPLEMENTED", message, "Write a statement for each")

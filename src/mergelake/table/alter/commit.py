@@ -3,31 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from mergelake.log.operations import AlterMetadata, RowsUnchanged, TableOp
-from mergelake.log.state import State
+from mergelake.core.schema import TableSchema
+from mergelake.log.operations import AlterMetadata, CancelVolatile, RowsUnchanged, TableOp
+from mergelake.log.schema_rules import outdated_merges
+from mergelake.log.state import ActivePart, State
 from mergelake.table.alter.command import SchemaCommand, altered
 from mergelake.table.alter.needs import check_pending
+from mergelake.table.alter.values import check_values, parts_to_judge
 from mergelake.table.handle import TableHandle
 
 
-def alter(handle: TableHandle, commands: Sequence[SchemaCommand]) -> int:
+class RowsChanged(Exception):
+    """Rows of the table have changed since they were read."""
+
+
+def alter(handle: TableHandle, commands: Sequence[SchemaCommand], *, rows_of: int | None = None) -> int:
     """Change the definition of a table; returns the version that has all changes.
 
-    Several commands are one entry of the log, and none if nothing changes. Raises the errors of `altered` and of
-    `check_pending`, and then nothing is logged.
-    """
+    Several commands are one entry of the log, and none if nothing changes. Raises the errors of `altered`,
+    `check_pending` and `check_values`, and then nothing is logged. Columns that get a type which not every value fits
+    are read first, those of parts that are added meanwhile too.
 
-    def build(state: State) -> Sequence[TableOp]:
-        after = altered(state.schema, commands)
-        if after == state.schema:
+    `rows_of`: the version whose rows were checked for the commands. Raises RowsChanged if others are there now.
+    """
+    attempt = _Attempt(commands, rows_of)
+    while True:
+        committed = handle.log.commit(attempt.build, passes_on=lambda: False)
+        if not attempt.unjudged:
+            return committed.version
+        check_values(handle, attempt.unjudged, attempt.before, attempt.after)
+        attempt.judged.update(part.manifest.id for part in attempt.unjudged)
+
+
+@dataclass
+class _Attempt:
+    """The operations of an ALTER, and the parts whose values have to be looked at before."""
+
+    commands: Sequence[SchemaCommand]
+    rows_of: int | None
+    judged: set[str] = field(default_factory=set)
+    """Parts whose values fit the schema `after`."""
+    unjudged: list[ActivePart] = field(default_factory=list)
+    """Parts that the last `build` found and did not know; then it made no operations."""
+    before: TableSchema = field(default_factory=lambda: TableSchema(()))
+    after: TableSchema = field(default_factory=lambda: TableSchema(()))
+
+    def build(self, state: State) -> Sequence[TableOp]:
+        if self.rows_of is not None and state.rows_version > self.rows_of:
+            raise RowsChanged
+        if state.schema != self.before:
+            self.before, self.after = state.schema, altered(state.schema, self.commands)
+            self.judged.clear()
+        before, after = self.before, self.after
+        self.unjudged = []
+        if after == before:
             return ()
         ops: list[TableOp] = [AlterMetadata(replace(after, version=state.schema_version + 1))]
-        if after != state.schema.with_settings(after.settings):
+        if after != before.with_settings(after.settings):
             check_pending(state, after)
+            self.unjudged = [part for part in parts_to_judge(state, after) if part.manifest.id not in self.judged]
+            if self.unjudged:
+                return ()
+            if outdated := tuple(outdated_merges(state, after)):
+                ops.insert(0, CancelVolatile(outdated, "the table was altered"))
             # Rows and mutations that come before it, in the entry of a process that appends it, have to be checked too.
             ops.insert(0, RowsUnchanged(max(state.version, state.rows_version)))
         return ops
-
-    return handle.log.commit(build, passes_on=lambda: False).version

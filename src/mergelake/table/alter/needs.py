@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema
-from mergelake.expr.nodes import referenced_columns
+from mergelake.expr.nodes import SyntaxNode, referenced_columns
 from mergelake.expr.parser import parse
 from mergelake.log.state import PendingMutation, State
 from mergelake.log.volatile import unfinished
@@ -49,15 +49,15 @@ def check_not_needed(name: str, schema: TableSchema, going: frozenset[str]) -> N
             message = f"Cannot drop column {name}, because column {column.name} depends on it"
             raise error("ILLEGAL_COLUMN", message, f"ALTER TABLE … DROP or MODIFY COLUMN {column.name} first")
     for index in schema.indices:
-        texts = map(str, index_expressions(index))
-        if any(mentions(text, name, schema) for text in texts):
+        if any(mentions(tree, name, schema) for tree in index_expressions(index)):
             message = f"Cannot apply ALTER because it breaks skip index {index.name}: Missing columns: '{name}'"
             raise error("UNKNOWN_IDENTIFIER", message, f"The index {index.name} needs it")
 
 
-def mentions(text: str, name: str, schema: TableSchema) -> bool:
+def mentions(expression: str | SyntaxNode, name: str, schema: TableSchema) -> bool:
     """Whether an expression refers to a column, or to a subcolumn of it."""
-    return any(refers_to(mentioned, name, schema.types) for mentioned in referenced_columns(parse(text)))
+    tree = parse(expression) if isinstance(expression, str) else expression
+    return any(refers_to(mentioned, name, schema.types) for mentioned in referenced_columns(tree))
 
 
 def check_pending(state: State, after: TableSchema) -> None:

@@ -35,6 +35,7 @@ def with_new_name(schema: TableSchema, name: str, new_name: str) -> TableSchema:
         schema,
         columns=columns,
         indices=tuple(replace(index, expression=text(index.expression)) for index in schema.indices),
+        constraints=tuple(replace(each, expression=text(each.expression)) for each in schema.constraints),
     )
 
 

@@ -1,0 +1,43 @@
+"""What a change of a table's schema means for work that began before it. Pure.
+
+Parts are read by the ids of their columns, so nearly everything that was planned with an older schema stays right. Two
+things do not: values of columns that parts lack are computed by the newest schema until a merge writes them down, and
+ClickHouse's text of a mutation is read with the schema of its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema
+from mergelake.log.state import State
+from mergelake.log.volatile import leaves
+
+
+def keeps_columns(old: TableSchema, new: TableSchema) -> bool:
+    """Whether every stored column of `old` is one of `new` with the same type and default: columns were only added."""
+    kept = {(c.id, c.name, c.type, c.changes, c.default_kind, c.default) for c in new.stored}
+    return all((c.id, c.name, c.type, c.changes, c.default_kind, c.default) in kept for c in old.stored)
+
+
+def outdated_default(state: State, part: PartManifest, sources: Iterable[PartManifest]) -> bool:
+    """Whether a part merged of `sources` holds values of columns that a source lacks, and they are others by now."""
+    if part.schema_version == state.schema_version or part.schema_version not in state.schemas:
+        return False
+    held = set(part.columns)
+    if all(held <= set(source.columns) for source in sources):
+        return False
+    return not keeps_columns(state.schemas[part.schema_version], state.schemas[state.schema_version])
+
+
+def outdated_merges(state: State, after: TableSchema) -> Iterator[str]:
+    """Ids of the Live volatile parts that hold, or will hold, values of columns that `after` computes otherwise."""
+    for partition_id, held in state.volatile.items():
+        parts = state.partitions.get(partition_id, ())
+        for volatile in held:
+            schema = state.schemas[volatile.recipe.schema_version]
+            ids = {column.id for column in schema.stored}
+            whole = all(ids <= set(part.manifest.columns) for part in leaves(parts, volatile.info))
+            if not whole and not keeps_columns(schema, after):
+                yield volatile.id

@@ -1,0 +1,58 @@
+"""Runs the commands of ALTER TABLE on partitions and parts: each is a commit of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mergelake.core.errors import error
+from mergelake.query.statement.settings import plain_value
+from mergelake.sql import statements as s
+
+if TYPE_CHECKING:
+    from mergelake.lake.table import Table
+    from mergelake.sql.database import Database
+
+
+def alter_partitions(db: Database, statement: s.AlterPartitions) -> None:
+    """Run the commands, one after the other; all are checked before the first."""
+    table = db.open(statement.name)
+    scopes = [_scope(table, command) for command in statement.commands]
+    for command in statement.commands:
+        if command.action == "drop detached" and plain_value(db.settings.get("allow_drop_detached", "0")) != "1":
+            message = "Cannot execute query: DROP DETACHED PART is disabled"
+            raise error("SUPPORT_IS_DISABLED", message, "SET allow_drop_detached = 1")
+    for command, partition_id in zip(statement.commands, scopes, strict=True):
+        _run(table, command, partition_id)
+
+
+def _scope(table: Table, command: s.PartitionCommand) -> str | None:
+    """The partition's id; None for all, and for a part."""
+    clause = command.partition
+    if clause is None or clause.every:
+        return None
+    return clause.id or table.partition_id(clause.value)
+
+
+def _run(table: Table, command: s.PartitionCommand, partition_id: str | None) -> None:
+    every = partition_id is None
+    match command.action, command.partition:
+        case "freeze", _:
+            table.freeze(command.part, partition_id=partition_id)
+        case "unfreeze", _:
+            table.unfreeze(command.part, partition_id=partition_id)
+        case "drop", None:
+            table.drop_part(command.part)
+        case "detach", None:
+            table.detach_part(command.part)
+        case "attach", None:
+            table.attach_part(command.part)
+        case "drop detached", None:
+            table.drop_detached_part(command.part)
+        case "drop", _:
+            table.drop_partition(partition_id=partition_id, every=every)
+        case "detach", _:
+            table.detach_partition(partition_id=partition_id, every=every)
+        case "attach", _:
+            table.attach_partition(partition_id=partition_id, every=every)
+        case _:
+            table.drop_detached_partition(partition_id=partition_id, every=every)
