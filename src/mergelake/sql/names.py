@@ -113,7 +113,8 @@ def names_read(db: Database, query: str) -> list[Where]:
         seen[where] = None
         if virtual is not None and virtual.is_view:
             for name in virtual.reads:
-                add(tuple(name.split(".", 1)))  # type: ignore[arg-type]  database and name
+                database, _, table = name.partition(".")
+                add((database, table))
         elif virtual is not None:
             for found in _members(state, virtual.schema.engine_args, db.current_database):
                 add(found)
