@@ -7,8 +7,10 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema, unknown_column
 from mergelake.core.text import quote_identifier_if_needed, quote_string
+from mergelake.expr.nodes import ColumnRef
 from mergelake.format.defaults import default_array
 from mergelake.mutate.validate import fixed_columns
+from mergelake.order.keys import key_tree
 from mergelake.table.alter.columns import not_found
 from mergelake.table.alter.needs import check_not_of_key
 from mergelake.views.commands import Update
@@ -26,12 +28,13 @@ def materialize_column(schema: TableSchema, name: str, partition_id: str | None 
     if not schema.has(name):
         raise unknown_column(name, list(schema.names))
     column = schema.column(name)
-    if name in fixed_columns(schema):
+    if any(key_tree(text, schema.names) == ColumnRef(name) for text in schema.order_by):
         raise error("CANNOT_UPDATE_COLUMN", f"Cannot UPDATE key column {name}", "Every part has it")
     if not column.default:
         message = f"Cannot materialize column {name} because it doesn't have default expression"
         raise error("BAD_ARGUMENTS", message, "Parts that lack it have the default of its type")
-    if column.default_kind in ("ALIAS", "EPHEMERAL"):
+    kept = column.default_kind == "DEFAULT" and name in fixed_columns(schema)  # every part has it
+    if kept or column.default_kind in ("ALIAS", "EPHEMERAL"):
         return None
     own = quote_identifier_if_needed(name)
     value = column.default if column.default_kind == "MATERIALIZED" else own

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema
+from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.nodes import SyntaxNode, referenced_columns
 from mergelake.expr.parser import parse
 from mergelake.log.state import PendingMutation, State
@@ -64,18 +65,20 @@ def check_pending(state: State, after: TableSchema) -> None:
     """BAD_ARGUMENTS, with the mutation's name, for a change that gives an unfinished mutation another meaning.
 
     Parts that lack a mutation get it under the newest schema. So the columns of its commands have to stay as they are,
-    and a new column has no default that reads a column that it updates.
+    and no new default reads a column that it updates: for parts that lack the column it would see the values of before.
     """
     before = state.schema
-    new = [column for column in after.columns if column.id >= before.next_column_id and column.default]
+    known = {(column.id, column.default_kind, column.default) for column in before.stored}
+    new = [c for c in after.stored if c.default and (c.id, c.default_kind, c.default) not in known]
     for mutation in unfinished(state):
         read, updated = _columns_of(mutation, before)
         for name in read:
             if not after.has(name) or not _is_same(before.column(name), after.column(name)):
                 raise _affected(name, mutation)
         for column in new:
+            default = expand_aliases(parse(column.default), after)
             for name in updated:
-                if mentions(column.default, name, after):
+                if mentions(default, name, after):
                     raise _affected(name, mutation)
 
 
