@@ -199,3 +199,18 @@ def test_methods_of_a_table_make_the_same_changes(db):
     assert (column.name, str(column.type), column.comment, column.codec) == ("y", "Nullable(Int8)", "new", "ZSTD(1)")
     assert not any(name.startswith("ne.") for name in table.schema.names)
     assert replace(column, id=0) == replace(table.schema.column("y"), id=0)
+
+
+def test_reading_old_parts_takes_no_more_requests_than_before(db, tmp_path):
+    """What their columns are called there follows from the log."""
+
+    def gets():
+        fresh = ml.connect(str(tmp_path))
+        before = fresh.warehouse.store.counters
+        rows = list(fresh.table("t").scan(["k", "p", "d"], "k > 1", ordered=True))
+        return rows, (fresh.warehouse.store.counters - before).details["get data"]
+
+    db.sql("INSERT INTO t (k, p, v, s) VALUES (3, 1, 30, 'c')")
+    unaltered = gets()
+    db.sql("ALTER TABLE t RENAME COLUMN s TO txt, ADD COLUMN z Int8, MODIFY COLUMN x Int64, DROP COLUMN ne")
+    assert gets() == unaltered
