@@ -142,11 +142,12 @@ def test_a_column_that_a_default_needs_is_not_dropped():
         "ADD COLUMN z Int32 DEFAULT n + 1",
         "DROP COLUMN ne",
         "MODIFY COLUMN d DEFAULT n",
+        "MODIFY COLUMN al ALIAS v + 6",
         "ADD COLUMN z Int32 ALIAS n, ADD COLUMN y Int32 DEFAULT z",
     ],
 )
 def test_a_column_of_an_unfinished_mutation_stays(db, commands):
-    db.sql("UPDATE t SET n = x + length(`ne.a`) WHERE s = 'b'")
+    db.sql("UPDATE t SET n = x + length(`ne.a`) + al WHERE s = 'b'")
     with refused(db, "BAD_ARGUMENTS", "mutation_", "not finished yet"):
         db.sql(f"ALTER TABLE t {commands}")
     db.table("t").apply_mutations()

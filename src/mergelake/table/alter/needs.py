@@ -71,19 +71,33 @@ def check_pending(state: State, after: TableSchema) -> None:
     known = {(column.id, column.default_kind, column.default) for column in before.stored}
     new = [c for c in after.stored if c.default and (c.id, c.default_kind, c.default) not in known]
     for mutation in unfinished(state):
-        read, updated = _columns_of(mutation, before)
-        for name in read:
-            if not after.has(name) or not _is_same(before.column(name), after.column(name)):
-                raise _affected(name, mutation)
+        affected = changed_for(mutation, before, after)
+        if affected is not None:
+            raise _affected(affected, mutation)
         for column in new:
             default = expand_aliases(parse(column.default), after)
-            for name in updated:
+            for name in _columns_of(mutation, before)[1]:
                 if mentions(default, name, after):
                     raise _affected(name, mutation)
 
 
+def changed_for(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> str | None:
+    """A column of a mutation's commands that is another one after a change; None if they mean the same."""
+    read, _ = _columns_of(mutation, before)
+    for name in read:
+        if not after.has(name) or not _is_same(before.column(name), after.column(name)):
+            return name
+    return None if _means_the_same(mutation, before, after) else next(iter(read))
+
+
 def _is_same(one: Column, other: Column) -> bool:
     return replace(one, comment="", codec="", ttl="") == replace(other, comment="", codec="", ttl="")
+
+
+def _means_the_same(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> bool:
+    """Whether commands have the same expressions, those of ALIAS and MATERIALIZED columns in them too."""
+    commands = parse_commands(mutation.commands)
+    return all(command_trees(command, before) == command_trees(command, after) for command in commands)
 
 
 def _columns_of(mutation: PendingMutation, schema: TableSchema) -> tuple[dict[str, None], dict[str, None]]:
