@@ -19,8 +19,9 @@ from mergelake.core.schema import TableSchema
 from mergelake.log.operations import AddParts, AlterMetadata, TableOp
 from mergelake.log.retention import refers
 from mergelake.log.state import ActivePart, State
-from mergelake.log.volatile import lacking
+from mergelake.log.volatile import lacking, unfinished
 from mergelake.parts.evolve import can_evolve
+from mergelake.table.alter.needs import means_the_same
 from mergelake.table.clone import with_lacks
 
 
@@ -44,6 +45,10 @@ def carried(
     """
     columns = _column_ids(state, there.schema)
     _check_lacking(state.schema, there.schema, parts)
+    for mutation in unfinished(state):
+        if not means_the_same(mutation, state.schema, there.schema):
+            message = f"{mutation.name} is not finished, and changes other columns in the other table"
+            raise error("INCOMPATIBLE_COLUMNS", message, "Table.apply_mutations() finishes it")
     ops, versions = _older_schemas(state, parts, there, columns)
     _check_conversions(state, there.schema, parts, versions)
     moved = [

@@ -44,3 +44,16 @@ def test_a_table_that_was_altered_in_the_same_way_takes_them(db):
         db.sql(f"ALTER TABLE {name} MODIFY COLUMN v UInt8")
         db.sql(f"ALTER TABLE {name} MODIFY COLUMN v String")
     assert moved(db) == [(1, "44")]
+
+
+def test_a_mutation_that_the_other_table_would_take_otherwise_has_to_be_finished(db):
+    db.sql("ALTER TABLE a ADD COLUMN m Int32 MATERIALIZED v * 2")
+    db.sql("ALTER TABLE b ADD COLUMN m Int32 MATERIALIZED v * 3")
+    db.sql("ALTER TABLE a MATERIALIZE COLUMN m")
+    db.table("a").apply_mutations()
+    db.sql("UPDATE a SET v = v + 1 WHERE 1")
+    with refused(db, "INCOMPATIBLE_COLUMNS", "is not finished"):
+        moved(db)
+    db.table("a").apply_mutations()
+    moved(db)
+    assert db.sql("SELECT v, m FROM b").rows() == [(301, 602)]

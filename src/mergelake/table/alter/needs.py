@@ -87,14 +87,14 @@ def changed_for(mutation: PendingMutation, before: TableSchema, after: TableSche
     for name in read:
         if not after.has(name) or not _is_same(before.column(name), after.column(name)):
             return name
-    return None if _means_the_same(mutation, before, after) else next(iter(read))
+    return None if means_the_same(mutation, before, after) else next(iter(read))
 
 
 def _is_same(one: Column, other: Column) -> bool:
     return replace(one, comment="", codec="", ttl="") == replace(other, comment="", codec="", ttl="")
 
 
-def _means_the_same(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> bool:
+def means_the_same(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> bool:
     """Whether commands have the same expressions, those of ALIAS and MATERIALIZED columns in them too."""
     commands = parse_commands(mutation.commands)
     return all(command_trees(command, before) == command_trees(command, after) for command in commands)
