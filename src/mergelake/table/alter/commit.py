@@ -28,6 +28,8 @@ def alter(handle: TableHandle, commands: Sequence[SchemaCommand], *, rows_of: in
 
     `rows_of`: the version whose rows were checked for the commands. Raises RowsChanged if others are there now.
     """
+    if rows_of is None:
+        handle.refresh()  # others may have altered it
     attempt = Attempt(commands, rows_of)
     while True:
         committed = handle.log.commit(attempt.build, passes_on=lambda: False)
