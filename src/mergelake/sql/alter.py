@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 
 from mergelake.core.errors import error
 from mergelake.sql import (
+    alter_between,
     alter_columns,
     alter_definitions,
     alter_parts,
+    alter_projections,
     alter_settings,
     mutation_statements,
     statements as s,
@@ -34,6 +36,8 @@ COMMANDS: Mapping[str, Parse] = {
     **alter_definitions.COMMANDS,
     **alter_settings.COMMANDS,
     **alter_parts.COMMANDS,
+    **alter_between.COMMANDS,
+    **alter_projections.COMMANDS,
     **mutation_statements.COMMANDS,
 }
 """First words of a command -> how the rest of it is read. Of several that fit, the longest counts."""

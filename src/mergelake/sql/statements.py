@@ -278,10 +278,12 @@ class PartitionCommand:
     """A command of ALTER TABLE on a partition or a part."""
 
     action: str
-    """`drop`, `detach`, `attach`, `drop detached`, `freeze`, `unfreeze`."""
+    """`drop`, `detach`, `attach`, `drop detached`, `freeze`, `unfreeze`, `move`, `replace`."""
     partition: PartitionClause | None = None
     part: str = ""
     """Name of the part; of FREEZE and UNFREEZE the name after WITH NAME."""
+    other: Name | None = None
+    """The table to which (`move`) or from which (`replace`, `attach`) the partition is brought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +365,17 @@ class UndropDatabase:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteProjection:
+    """ALTER TABLE … MATERIALIZE | CLEAR PROJECTION."""
+
+    name: Name
+    action: str
+    """`materialize` or `clear`."""
+    projection: str
+    partition: PartitionClause
+
+
+@dataclass(frozen=True, slots=True)
 class AlterSchema:
     """ALTER TABLE with commands that change the table's definition."""
 
@@ -433,6 +446,7 @@ Statement = (
     | UndropTable
     | UndropDatabase
     | AlterSchema
+    | WriteProjection
     | Explain
     | Set
     | Select

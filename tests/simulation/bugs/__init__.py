@@ -28,6 +28,7 @@ from tests.simulation.bugs import (
     real_parts,
     retired,
     segments,
+    transactions,
 )
 from tests.simulation.bugs.registry import BUGS
 from tests.simulation.stages import OF_A_STAGE
@@ -56,4 +57,5 @@ __all__ = [
     "real_parts",
     "retired",
     "segments",
+    "transactions",
 ]
