@@ -375,6 +375,7 @@ def test_an_index_never_reads_the_files_of_another_of_its_name(
     assert all(table.check()["is_passed"].to_pylist())
 
 
+# M-076
 def test_nothing_is_written_but_the_log(tmp_path: Path) -> None:
     db = ml.connect(str(tmp_path))
     db.sql("CREATE TABLE t (k UInt8, a Int32, b String) ENGINE = MergeTree ORDER BY k COMMENT 'first'")
@@ -395,6 +396,7 @@ def test_nothing_is_written_but_the_log(tmp_path: Path) -> None:
     assert TableSchema.from_json(table.schema.to_json()) == table.schema
 
 
+# M-076
 @pytest.mark.parametrize("wide", [0, 1 << 40])
 def test_the_files_of_an_index_come_and_go(
     wide: int, oracle: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
