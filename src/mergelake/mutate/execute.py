@@ -28,6 +28,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.expr.bound import BoundColumn
+from mergelake.format.skip_files import PACKED
 from mergelake.merge.execute import execute_merge, merge_projection
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.projections import Merge, Rebuilder, inputs_of
@@ -35,6 +36,7 @@ from mergelake.merge.result import Progress
 from mergelake.merge.source import SourceReader
 from mergelake.merge.ttl import changes_times
 from mergelake.merge.view import Matches
+from mergelake.mutate.indexes import IndexChanges
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.order.keys import table_keys
 from mergelake.order.projections import table_projections
@@ -85,24 +87,29 @@ def execute_mutation(
     window = settings.integer("merge_max_chunk_bytes")
     reader = SourceReader(store, task.directory, task.schema, source.manifest, source.lacks)
     matches = reader.find_matches(BATCH_ROWS, window, ranges)
+    indexes = IndexChanges.of(task)
     if matches is None or not matches.steps.steps or _keeps_all(matches.steps, source.manifest, task.schema):
-        return None
+        if not indexes.any:
+            return None
+        matches = None
     modern = settings.text("part_profile") == "modern"
     whole = (
-        (matches.deletes and not _deletes_lightly(task))
+        (matches is not None and matches.deletes and not _deletes_lightly(task))
         or (has_ttl(task.schema) and changes_times(source.lacks, table_ttl(task.schema), task.schema))
         or not can_rewrite_columns(source.manifest, reader.reader, task.schema, modern)
+        or (indexes.any and PACKED in reader.reader.files)
     )
     if whole:
-        local = replace(task, local=disk is not None)
+        local = replace(task, local=disk is not None, schema=indexes.schema_of(task.schema))
         return execute_merge(store, local, ids, clock, on_progress, threads, disk)
     keys = [key.type for key in table_keys(task.schema).primary]
     target = PartTarget(disk or store, task.directory, task.schema, settings, keys, ids, clock)
     rewriter = ColumnRewriter(target, source.manifest, reader.reader)
     try:
-        _rewrite(rewriter, reader, matches, window)
-        merge = partial(merge_projection, store, threads, disk or store, None)
-        _rewrite_projections(rewriter, reader, matches, task, merge)
+        _rewrite(rewriter, reader, matches, indexes, window)
+        if matches is not None:
+            merge = partial(merge_projection, store, threads, disk or store, None)
+            _rewrite_projections(rewriter, reader, matches, task, merge)
         return replace(rewriter.finish(), base_version=task.base_version)
     except BaseException:
         rewriter.abort()
@@ -128,15 +135,19 @@ def _deletes_lightly(task: MergeTask) -> bool:
     return all(command.lightweight for command in commands if isinstance(command, Delete))
 
 
-def _rewrite(rewriter: ColumnRewriter, reader: SourceReader, matches: Matches, window: int) -> None:
-    touched = sorted(matches.steps.touched)
-    for name in touched:
+def _rewrite(
+    rewriter: ColumnRewriter, reader: SourceReader, matches: Matches | None, indexes: IndexChanges, window: int
+) -> None:
+    touched = frozenset(matches.steps.touched) if matches is not None else frozenset()
+    for name in sorted(touched):
         batches = reader.read_with_deleted([name], BATCH_ROWS, window)
         rewriter.write_column(name, (batch.column(0) for batch in batches))
     for index in rewriter.indexes:
-        if not set(touched).isdisjoint(index.columns):
+        if index.name in indexes.cleared:
+            rewriter.drop_index(index.name)
+        elif index.name in indexes.built or (index.name in indexes.kept and not touched.isdisjoint(index.columns)):
             rewriter.write_index(index, reader.read_with_deleted(list(index.columns), BATCH_ROWS, window))
-    if matches.deletes:
+    if matches is not None and matches.deletes:
         rewriter.write_mask(_mask(matches, reader.manifest.rows))
 
 

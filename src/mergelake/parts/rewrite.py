@@ -117,12 +117,16 @@ class ColumnRewriter:
 
     def write_index(self, index: BoundIndex, blocks: Iterable[pa.RecordBatch]) -> None:
         """Write a skip index anew, from blocks with its columns of all rows."""
-        start = f"skp_idx_{index.name}."
-        self._replaced |= {name for name in self._reader.files if name.startswith(start)}
+        self.drop_index(index.name)
         sink = self._writer.index(index)
         for block in blocks:
             sink.append(block)
         sink.finish()
+
+    def drop_index(self, name: str) -> None:
+        """Leave out the files of a skip index."""
+        starts = tuple(f"{stem}." for stem in index_stems(name))
+        self._replaced |= {file for file in self._reader.files if file.startswith(starts)}
 
     def finish(self) -> PartManifest:
         """Store what was written, and the list of all files."""

@@ -315,11 +315,20 @@ class ColumnMutation:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexMutation:
+    """MATERIALIZE INDEX or CLEAR INDEX."""
+
+    index: str
+    clears: bool = False
+    partition: PartitionClause | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Mutate:
     """ALTER TABLE … UPDATE | DELETE, …, or one of UPDATE and DELETE FROM."""
 
     name: Name
-    commands: tuple[MutationCommand | ColumnMutation, ...]
+    commands: tuple[MutationCommand | ColumnMutation | IndexMutation, ...]
     lightweight: bool = False
     """UPDATE … SET or DELETE FROM."""
 
