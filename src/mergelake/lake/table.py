@@ -14,6 +14,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.lake.definitions import DefinitionMethods
 from mergelake.lake.environment import Environment, is_strong_read
+from mergelake.lake.expiring import TtlMethods
 from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
 from mergelake.lake.overwriting import OverwriteMethods
 from mergelake.lake.partitions import PartitionMethods
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from mergelake.table.insert import Commit
 
 
-class Table(DefinitionMethods, PublishMethods, PartitionMethods, OverwriteMethods):
+class Table(DefinitionMethods, TtlMethods, PublishMethods, PartitionMethods, OverwriteMethods):
     """An open table. Threads may share one.
 
     It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`

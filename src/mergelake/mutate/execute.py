@@ -26,22 +26,23 @@ from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.core.ttl import TtlInfo
 from mergelake.expr.bound import BoundColumn
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.result import Progress
 from mergelake.merge.source import SourceReader
-from mergelake.merge.ttl import changes_times
+from mergelake.merge.ttl import changes_times, part_infos
 from mergelake.merge.view import Matches
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.order.keys import table_keys
-from mergelake.order.ttl import has_ttl, table_ttl
-from mergelake.parts.part_spec import PartTarget
+from mergelake.order.ttl import has_ttl, packed_infos, table_ttl
+from mergelake.parts.part_spec import PartTarget, PartTtl
 from mergelake.parts.rewrite import ColumnRewriter, can_rewrite_columns
 from mergelake.scan.prune import MarkRange
 from mergelake.store.protocol import Store
 from mergelake.views.bound import Steps
-from mergelake.views.commands import Delete, parse_commands
+from mergelake.views.commands import Delete, are_of_ttl, parse_commands
 
 BATCH_ROWS = 65536
 Ranges: TypeAlias = tuple[MarkRange, ...]
@@ -57,7 +58,7 @@ def execute_mutations(
     """
     ranges = matching_ranges(store, tasks)
     found = [(task, ranges[task.source_ids[0]]) for task in tasks]
-    return [execute(task, marks) if marks else None for task, marks in found]
+    return [execute(task, marks) if marks or finds_times(task) else None for task, marks in found]
 
 
 def execute_mutation(
@@ -81,9 +82,15 @@ def execute_mutation(
     window = settings.integer("merge_max_chunk_bytes")
     reader = SourceReader(store, task.directory, task.schema, source.manifest, source.lacks)
     matches = reader.find_matches(BATCH_ROWS, window, ranges)
-    if matches is None or not matches.steps.steps or _keeps_all(matches.steps, source.manifest, task.schema):
-        return None
     modern = settings.text("part_profile") == "modern"
+    keys = [key.type for key in table_keys(task.schema).primary]
+    if matches is None or not matches.steps.steps or _keeps_all(matches.steps, source.manifest, task.schema):
+        if not finds_times(task):
+            return None
+        if not can_rewrite_columns(source.manifest, reader.reader, task.schema, modern):
+            return execute_merge(store, replace(task, local=disk is not None), ids, clock, on_progress, threads, disk)
+        target = PartTarget(disk or store, task.directory, task.schema, settings, keys, ids, clock)
+        return _with_times(ColumnRewriter(target, source.manifest, reader.reader), reader, task, window)
     whole = (
         (matches.deletes and not _deletes_lightly(task))
         or (has_ttl(task.schema) and changes_times(source.lacks, table_ttl(task.schema), task.schema))
@@ -92,7 +99,6 @@ def execute_mutation(
     if whole:
         local = replace(task, local=disk is not None)
         return execute_merge(store, local, ids, clock, on_progress, threads, disk)
-    keys = [key.type for key in table_keys(task.schema).primary]
     target = PartTarget(disk or store, task.directory, task.schema, settings, keys, ids, clock)
     rewriter = ColumnRewriter(target, source.manifest, reader.reader)
     try:
@@ -114,6 +120,33 @@ def _keeps_all(steps: Steps, part: PartManifest, schema: TableSchema) -> bool:
         if not step.sets:
             return False
     return True
+
+
+def finds_times(task: MergeTask) -> bool:
+    """Whether the times at which rows expire are found for the part: MATERIALIZE TTL asks for it, and they are unknown.
+
+    Then a part is written even if no row of it changes.
+    """
+    (source,) = task.sources
+    if not source.manifest.rows or not any(are_of_ttl(mutation.commands) for mutation in source.lacks):
+        return False
+    ttl = table_ttl(task.schema)
+    return len(part_infos(source.manifest, ttl)) < len(ttl.elements)
+
+
+def _with_times(rewriter: ColumnRewriter, reader: SourceReader, task: MergeTask, window: int) -> PartManifest:
+    """The part with a `ttl.txt`; all other files are those of the old one, by reference."""
+    ttl = table_ttl(task.schema)
+    infos = {element.key: TtlInfo() for element in ttl.elements}
+    try:
+        for batch in reader.read(sorted(ttl.reads), BATCH_ROWS, window):
+            for element in ttl.elements:
+                infos[element.key] = element.with_times(infos[element.key], batch)
+        manifest = rewriter.finish(PartTtl(packed_infos(infos), ttl.file(infos)))
+        return replace(manifest, base_version=task.base_version)
+    except BaseException:
+        rewriter.abort()
+        raise
 
 
 def _deletes_lightly(task: MergeTask) -> bool:

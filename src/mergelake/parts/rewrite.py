@@ -21,9 +21,10 @@ from mergelake.format.hashes import FileDigest, digest
 from mergelake.format.names import streams_by_column
 from mergelake.format.partition import Partition
 from mergelake.format.skip_files import PACKED, index_stems, is_index_file
+from mergelake.format.ttl_txt import TTL_FILE
 from mergelake.parts.default_codec import part_codec
 from mergelake.parts.indexing import BoundIndex
-from mergelake.parts.part_spec import PartSpec, PartTarget
+from mergelake.parts.part_spec import PartSpec, PartTarget, PartTtl
 from mergelake.parts.reader import ROW_EXISTS, PartReader
 from mergelake.parts.writer import UNLISTED, ColumnSink, PartWriter, digest_of
 
@@ -106,15 +107,19 @@ class ColumnRewriter:
             sink.append(block)
         sink.finish()
 
-    def finish(self) -> PartManifest:
-        """Store what was written, and the list of all files."""
+    def finish(self, ttl: PartTtl | None = None) -> PartManifest:
+        """Store what was written, and the list of all files; `ttl`: when its rows expire, if that is found anew."""
         writer, old = self._writer, self._old
+        if ttl is not None:
+            self._replaced.add(TTL_FILE)
         gone = self._replaced | set(stale_index_files(old, writer.target.schema)) | {"checksums.txt", "columns.txt"}
         kept = {name: file for name, file in old.file_table().items() if name not in gone}
         types = _column_types(writer.target.schema, masked=self._has_mask)
         written = dict(writer.digests)
         small = {"columns.txt": encode_columns(types)}
-        written["columns.txt"] = digest(small["columns.txt"])
+        if ttl is not None and ttl.file:
+            small[TTL_FILE] = ttl.file
+        written |= {name: digest(data) for name, data in small.items()}
         listed: Mapping[str, FileDigest] = {
             **{n: digest_of(file) for n, file in kept.items() if n not in UNLISTED},
             **{n: file_digest for n, file_digest in written.items() if n not in UNLISTED},
@@ -138,6 +143,7 @@ class ColumnRewriter:
             schema_version=writer.target.schema.version,
             storage="full",
             created_ms=writer.created_ms,
+            ttl=old.ttl if ttl is None else ttl.infos,
         )
 
     def abort(self) -> None:

@@ -16,6 +16,7 @@ from mergelake.sql import (
     alter_definitions,
     alter_parts,
     alter_settings,
+    alter_ttl,
     mutation_statements,
     statements as s,
 )
@@ -33,6 +34,7 @@ COMMANDS: Mapping[str, Parse] = {
     **alter_definitions.COMMANDS,
     **alter_settings.COMMANDS,
     **alter_parts.COMMANDS,
+    **alter_ttl.COMMANDS,
     **mutation_statements.COMMANDS,
 }
 """First words of a command -> how the rest of it is read. Of several that fit, the longest counts."""

@@ -354,6 +354,14 @@ class UndropDatabase:
 
 
 @dataclass(frozen=True, slots=True)
+class MaterializeTtl:
+    """ALTER TABLE … MATERIALIZE TTL."""
+
+    name: Name
+    partition: PartitionClause | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AlterSchema:
     """ALTER TABLE with commands that change the table's definition."""
 
@@ -424,6 +432,7 @@ Statement = (
     | UndropTable
     | UndropDatabase
     | AlterSchema
+    | MaterializeTtl
     | Explain
     | Set
     | Select
