@@ -376,6 +376,14 @@ class WriteProjection:
 
 
 @dataclass(frozen=True, slots=True)
+class MaterializeTtl:
+    """ALTER TABLE … MATERIALIZE TTL."""
+
+    name: Name
+    partition: PartitionClause | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AlterSchema:
     """ALTER TABLE with commands that change the table's definition."""
 
@@ -447,6 +455,7 @@ Statement = (
     | UndropDatabase
     | AlterSchema
     | WriteProjection
+    | MaterializeTtl
     | Explain
     | Set
     | Select

@@ -96,7 +96,7 @@ def _is_same(one: Column, other: Column) -> bool:
 
 def _means_the_same(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> bool:
     """Whether commands have the same expressions, those of ALIAS and MATERIALIZED columns in them too."""
-    commands = parse_commands(mutation.commands)
+    commands = row_commands(mutation.commands)
     return all(command_trees(command, before) == command_trees(command, after) for command in commands)
 
 
