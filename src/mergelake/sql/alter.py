@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from mergelake.core.errors import error
 from mergelake.sql import (
+    alter_between,
     alter_columns,
     alter_definitions,
     alter_parts,
@@ -34,6 +35,7 @@ COMMANDS: Mapping[str, Parse] = {
     **alter_definitions.COMMANDS,
     **alter_settings.COMMANDS,
     **alter_parts.COMMANDS,
+    **alter_between.COMMANDS,
     **alter_projections.COMMANDS,
     **mutation_statements.COMMANDS,
 }

@@ -16,6 +16,7 @@ from mergelake.lake.environment import Environment
 from mergelake.lake.reading import snapshot_to_read
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
+from mergelake.log.state import State
 from mergelake.parts.fetch import is_remote
 from mergelake.query.context import Context, RunTasks, StatementCache
 from mergelake.query.embedded.engine import setting_literal
@@ -208,8 +209,7 @@ class Database:
         UNKNOWN_TABLE or UNKNOWN_DATABASE, with the nearest name, if there is none. NOT_IMPLEMENTED for a view, which
         has no rows of its own.
         """
-        database, dot, table = name.partition(".")
-        return self.open(Name(database, table) if dot else Name("", name))
+        return self.open(_parsed_name(name))
 
     def create_table(self, name: str, schema: Any, *, if_not_exists: bool = False, **options: Any) -> Table:
         """Create a table from a schema or from data.
@@ -224,8 +224,7 @@ class Database:
         >>> db.create_table("t", {"k": [1, 2], "s": ["a", None]}, order_by="k").schema.types["s"]
         Nullable(inner=String())
         """
-        database, dot, table = name.partition(".")
-        full = self.full_name(Name(database, table) if dot else Name("", name))
+        full = self.full_name(_parsed_name(name))
         self.warehouse.create_table(full, schema, if_not_exists=if_not_exists, **options)
         return self.table(full)
 
@@ -257,6 +256,38 @@ class Database:
         database, dot, view = name.partition(".")
         parsed = Name(database, view) if dot else Name("", name)
         create_view(self, parsed, query, aliases=columns, comment=comment, if_not_exists=if_not_exists, replace=replace)
+
+    def create_union(
+        self,
+        name: str,
+        tables: str,
+        *,
+        databases: str = "",
+        columns: Mapping[str, str] | None = None,
+        if_not_exists: bool = False,
+        replace: bool = False,
+    ) -> None:
+        """Create a union of tables: whoever reads it reads every table whose name the regular expression finds then.
+
+        As CREATE TABLE … ENGINE = Merge(…) does. `databases` is a regular expression of names of databases; without it
+        the tables are those of the union's own. `columns`, name to type, are those of the tables as they are now, if
+        they are not given. `if_not_exists` and `replace` as in `create_view`.
+
+        >>> db = connect("memory://unions")
+        >>> for month in (1, 2):
+        ...     _ = db.create_table(f"events_{month}", {"k": [month]}, order_by="k")
+        >>> db.create_union("events", "^events_")
+        >>> db.sql("SELECT k, _table FROM events ORDER BY k").rows()
+        [(1, 'events_1'), (2, 'events_2')]
+        """
+        from mergelake.query.expand.unions import Pattern
+        from mergelake.sql.virtual import create_union, union_schema
+
+        parsed = _parsed_name(name)
+        own = parsed.database or self.current_database
+        pattern = Pattern(databases, tables, of_databases=True) if databases else Pattern(own, tables)
+        schema = union_schema(pattern, columns or {})
+        create_union(self, parsed, schema, if_not_exists=if_not_exists, replace=_replaces(if_not_exists, replace))
 
     def tables(self, database: str | None = None) -> list[str]:
         """Names of the tables of `database` (default: the current one), views among them.
@@ -340,8 +371,8 @@ class Database:
         """What finds the tables and views of a SELECT; see `StatementNames`."""
         return StatementNames(self, query, looked)
 
-    def source_of(self, table: Table, now_ms: int) -> Source:
-        """The table at its version known here, as a SELECT at the time `now_ms` reads it."""
+    def source_of(self, table: Table, now_ms: int, state: State | None = None) -> Source:
+        """The table at its version known here, or in a state, as a SELECT at the time `now_ms` reads it."""
         from mergelake.query.table_source import TableSource
 
         handle = table.handle
@@ -350,15 +381,17 @@ class Database:
         read_volatile = self.settings.get("read_volatile")
         mode = None if read_volatile is None else plain_value(read_volatile)
 
-        def snapshot(version: int | str | None = None, timestamp: str | None = None) -> Snapshot:
-            state = handle.state_at(version, None if timestamp is None else epoch_ms(timestamp))
+        def of(state: State) -> Snapshot:
             return snapshot_to_read(handle, state, table.env, read_volatile=mode, skip_broken_parts=skips)
+
+        def snapshot(version: int | str | None = None, timestamp: str | None = None) -> Snapshot:
+            return of(handle.state_at(version, None if timestamp is None else epoch_ms(timestamp)))
 
         return TableSource(
             table.name,
             handle.store,
             handle.directory,
-            snapshot(),
+            of(handle.log.state if state is None else state),
             now_ms=now_ms,
             caches=table.env.caches,
             threads=int(threads) if threads.isdigit() and int(threads) else table.env.threads,
@@ -419,6 +452,19 @@ class _SparkTasks:
         from mergelake.spark.tasks import tasks_at_once
 
         return tasks_at_once(self.env.spark_session())
+
+
+def _parsed_name(name: str) -> Name:
+    """`table` or `database.table`."""
+    database, dot, table = name.partition(".")
+    return Name(database, table) if dot else Name("", name)
+
+
+def _replaces(if_not_exists: bool, replace: bool) -> bool:
+    """`replace`; BAD_ARGUMENTS if what has the name is to stay, too."""
+    if if_not_exists and replace:
+        raise error("BAD_ARGUMENTS", "What has the name is to be replaced, and to stay", "Give one of the two")
+    return replace
 
 
 def _literals(settings: Mapping[str, object]) -> dict[str, str]:

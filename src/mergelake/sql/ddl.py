@@ -86,7 +86,7 @@ def create_table(cursor: Cursor, *, replace: bool = False, must_exist: bool = Fa
         if not (cursor.at("SELECT") or cursor.at("WITH") or cursor.at("(")):
             raise cursor.error("SELECT", "WITH")
         query = cursor.rest_before_tail()
-    if body is None and like is None and not query:
+    if body is None and like is None and not query and (clauses is None or clauses.engine != "Merge"):
         raise error("INCORRECT_QUERY", "CREATE TABLE has neither columns nor AS", "Write them in brackets")
     schema = None
     if body is not None:

@@ -23,7 +23,7 @@ from mergelake.sql.inserting import run_insert
 from mergelake.sql.mutating import kill_mutations, run_mutation
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.settings import check_changes, check_of_statement, check_permitted, judged, merged
-from mergelake.sql.virtual import create_view, schema_of, shown
+from mergelake.sql.virtual import create_union, create_view, opened, schema_of, shown
 from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
@@ -172,6 +172,10 @@ def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
     where = statement.name.database or db.current_database, statement.name.table
     if if_not_exists and where[1] in db.warehouse.catalog.refresh().names(where[0]):
         return  # the SELECT must not run
+    union = statement.schema or statement.clauses
+    if union is not None and union.engine == "Merge":
+        _create_union(db, statement, union, if_not_exists=if_not_exists)
+        return
     schema = statement.schema
     if schema is None:
         schema = _borrowed(db, statement)
@@ -185,6 +189,17 @@ def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
     db.warehouse.create_table(full, schema, if_not_exists=if_not_exists)
     if insert is not None:
         run_insert(db, insert, script)
+
+
+def _create_union(db: Database, statement: s.CreateTable, union: TableSchema, *, if_not_exists: bool) -> None:
+    """CREATE TABLE … ENGINE = Merge(…)."""
+    if statement.query:
+        raise error("NOT_IMPLEMENTED", "A Merge AS SELECT is not supported", "It has the rows of its tables")
+    if statement.like is not None:
+        union = with_columns(union, schema_of(db, statement.like).columns)
+    if statement.must_exist:
+        opened(db, statement.name)
+    create_union(db, statement.name, union, if_not_exists=if_not_exists, replace=statement.replace)
 
 
 def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:

@@ -47,7 +47,7 @@ _READ_TABLES = {
     "clusterallreplicas": "Name the table itself: there are no clusters",
     "dictionary": "There are no dictionaries; JOIN the table itself",
     "loop": "Name the table itself",
-    "merge": "Name the tables, with UNION ALL between them",
+    "merge": "Write merge('db', 'pattern'), without a database before it",
     "mergetreeanalyzeindexes": "EXPLAIN indexes = 1 shows what indexes leave over",
     "mergetreeanalyzeindexesuuid": "EXPLAIN indexes = 1 shows what indexes leave over",
     "mergetreecodecblockcounts": "`mergelake part inspect` tells codecs and sizes",
