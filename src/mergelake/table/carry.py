@@ -22,6 +22,7 @@ from mergelake.log.state import ActivePart, State
 from mergelake.log.volatile import lacking
 from mergelake.parts.evolve import can_evolve
 from mergelake.table.clone import with_lacks
+from mergelake.table.fit import check_projections_fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ def carried(
     """
     columns = _column_ids(state, there.schema)
     _check_lacking(state.schema, there.schema, parts)
+    check_projections_fit(state.schema, there.schema, parts)
     ops, versions = _older_schemas(state, parts, there, columns)
     _check_conversions(state, there.schema, parts, versions)
     moved = [
