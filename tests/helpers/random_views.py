@@ -7,7 +7,7 @@ from random import Random
 
 TYPES = {
     "k": ("UInt32", "Int32", "UInt16", "Int16"),
-    "s": ("String", "LowCardinality(String)", "Nullable(String)", "FixedString(4)"),
+    "s": ("String", "LowCardinality(String)", "Nullable(String)"),
     "v": ("Int64", "UInt8", "Nullable(Int16)"),
     "x": ("Decimal(9, 2)", "Decimal(12, 2)"),
     "d": ("Date", "Date32"),
