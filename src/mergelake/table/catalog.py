@@ -157,8 +157,12 @@ class Catalog:
     def put_table(self, name: Name, handle: TableHandle, *, must_exist: bool = False) -> None:
         """Give a table without a name this one, in place of what has it: that is dropped, in the same entry.
 
-        UNKNOWN_TABLE if nothing has it and it `must_exist`. If this raises, the table is dropped.
+        UNKNOWN_TABLE if nothing has it and it `must_exist`, or if the new table was taken for a forgotten one and
+        collected. If this raises, the table is dropped.
         """
+        if handle.refresh().dropped:
+            what = f"The new table {'.'.join(name)} was not written to for gc_grace_seconds, and has been collected"
+            raise error("UNKNOWN_TABLE", what, "Try again, or raise gc_grace_seconds of the table")
         try:
             self._replace(name, PutTable(*name, handle.directory), must_exist)
         except (ConflictError, InvalidInputError, NotFoundError):
