@@ -421,8 +421,8 @@ class Warehouse:
         """Create a table with the rows of another, as of a version, a tag or a time, without copying objects.
 
         Later changes of either do not affect the other. Objects that the clone needs are kept, even if the source is
-        dropped. With `replace` it takes the place of what is called `name`, which is dropped, by one commit. UNKNOWN_TABLE
-        if nothing is and it `must_exist`.
+        dropped. With `replace` it takes the place of what is called `name`, which is dropped, by one commit.
+        UNKNOWN_TABLE if nothing is and it `must_exist`.
         """
         full, other = split_name(name), self.table(source)
         state = other.state(version, timestamp)
