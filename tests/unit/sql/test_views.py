@@ -64,6 +64,20 @@ def test_views_prune_by_the_condition_around_them(db):
         assert db.sql(query).rows() == [("5!",)]
 
 
+def test_only_the_columns_that_are_needed_are_read(db):
+    db.sql("CREATE VIEW v AS SELECT k AS a, concat(s, '!') AS b, v AS c, c + 1 AS d FROM t WHERE v < 7")
+    db.sql("CREATE VIEW w AS SELECT * FROM v")
+    for query, columns in {
+        "SELECT max(a) FROM v": "k, v",
+        "SELECT b FROM w WHERE a = 5": "k, s, v",
+        "SELECT max(d) FROM w": "v",
+        "SELECT count() FROM v": "v",
+    }.items():
+        lines = [row[0].strip() for row in db.sql(f"EXPLAIN {query}").rows()]
+        assert f"Columns: {columns}" in lines, (query, lines)
+    assert db.sql("SELECT max(d), max(a) FROM w").rows() == [(7, 19999)]
+
+
 def test_names_of_a_view_are_those_of_its_creation(db):
     db.sql("CREATE DATABASE d")
     db.sql("USE d")

@@ -16,7 +16,7 @@ from mergelake.log.catalog import VirtualTable
 from mergelake.query.context import Context
 from mergelake.query.expand.columns import Columns
 from mergelake.query.expand.edits import Edit, applied
-from mergelake.query.expand.pushing import with_condition
+from mergelake.query.expand.pushing import with_columns, with_condition
 from mergelake.query.expand.unions import (
     VIRTUAL,
     Member,
@@ -111,7 +111,7 @@ class _Statement:
         columns = columns_of(view, now)
         need = wanted(parsed, reference, Columns(columns), {})
         needed = tuple(columns) if reference.in_operator else need.columns
-        query = view.query
+        query = with_columns(view.query, needed)
         if all(str(kind) == now.get(name) for name, kind in columns.items()):  # casts may change what conditions mean
             query = with_condition(query, need.where, frozenset(columns))
         return _replacement(reference, as_subquery(query, columns, needed, now))
