@@ -94,7 +94,6 @@ def test_a_token_is_one_in_every_spelling(tmp_path, spark, row):
 
 
 def test_modes_that_a_table_does_not_have_are_refused(row, path):
-    says(lambda: save(row, path, "overwrite"), "NOT_IMPLEMENTED", "TRUNCATE TABLE")
     for mode in ("ignore", "error", "errorifexists"):
         says(lambda mode=mode: save(row, path, mode), "UNSUPPORTED_DATA_SOURCE_SAVE_MODE")
     says(lambda: row.write.format("mergelake").save(path), "UNSUPPORTED_DATA_SOURCE_SAVE_MODE")

@@ -254,6 +254,9 @@ def publish(
     table: TableName,
     follow: Annotated[bool, typer.Option("--follow", help="Publish every commit, until Ctrl-C")] = False,
     poll: Annotated[float, typer.Option(help="Seconds between looks, with --follow", min=0.05)] = 1.0,
+    redefine: Annotated[
+        bool, typer.Option("--redefine", help="After DROP TABLE on the servers: columns may have changed in any way")
+    ] = False,
     form: Form = "table",
     options: Options = None,
 ) -> None:
@@ -273,15 +276,18 @@ def publish(
             "added": list(report.added),
             "removed": list(report.removed),
             **({"not applied yet": list(report.pending)} if report.pending else {}),
+            **({"not rewritten yet": list(report.outdated)} if report.outdated else {}),
+            **({"not shown, as servers would read it wrongly": report.redefined} if report.redefined else {}),
         }
         output.facts({**facts, "empty parts": list(report.dropped), "waiting": report.waiting})
 
+    if redefine or not follow:
+        show(opened.publish(redefine=redefine))
     if follow:
         with stop_on_signals() as stop:
             output.note(f"Publishing {opened.name} at {opened.location}. Ctrl-C ends.")
             follow_table(opened.handle, poll, stop.is_set, on_report=show)
     else:
-        show(opened.publish())
         output.note(f"ClickHouse reads it from {opened.location}")
 
 

@@ -71,6 +71,18 @@ _TABLE = (
     Setting(
         "max_bytes_to_merge_at_max_space_in_pool", 150 * GIB, "Largest sum of the bytes of the source parts of a merge"
     ),
+    Setting(
+        "merge_with_ttl_timeout",
+        14400,
+        "Seconds after a merge of a partition that removes expired rows until a TTL asks for the next one there",
+    ),
+    Setting(
+        "merge_with_recompression_ttl_timeout",
+        14400,
+        "Seconds after a merge of a partition for `TTL … RECOMPRESS` until a TTL asks for the next one there",
+    ),
+    Setting("ttl_only_drop_parts", False, "Nodes drop parts of which no row stays, and make no merge for single rows"),
+    Setting("max_number_of_merges_with_ttl_in_pool", 2, "Merges that TTLs ask for that a node runs at once"),
     Setting("max_parts_to_merge_at_once", 100, "Most source parts of a merge; 0: no limit"),
     Setting("min_parts_to_merge_at_once", 0, "Fewest source parts of a merge"),
     Setting("merge_selector_base", 5.0, "How many times larger the sum of a merge is than its largest source"),
@@ -142,8 +154,25 @@ _TABLE = (
         1000,
         "Number of unfinished mutations from which further ones are refused; 0: no limit",
     ),
+    Setting(
+        "immutable_partitions",
+        "",
+        "A condition over `_partition_id`, or columns by which the table is partitioned: "
+        "[partitions for which it is true](partitions.md#immutable-partitions) are not changed. Empty: none",
+    ),
     Setting("merge_max_block_size", 8192, "Accepted, no effect"),
     Setting("merge_max_chunk_bytes", 64 * MIB, "Bytes of the key range that a merge holds in memory at a time"),
+    Setting(
+        "deduplicate_merge_projection_mode",
+        "throw",
+        "What merges that remove or combine rows do with projections: `'rebuild'` or `'drop'`; `'throw'`: such a table "
+        "has none",
+    ),
+    Setting(
+        "lightweight_mutation_projection_mode",
+        "throw",
+        "What DELETE FROM does with projections: `'rebuild'` or `'drop'`; `'throw'`: it is refused where there are any",
+    ),
     Setting(
         "merge_upload_policy",
         "auto",

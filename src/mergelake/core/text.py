@@ -59,6 +59,11 @@ def quote_identifier_if_needed(name: str) -> str:
     return name if _PLAIN_IDENTIFIER.fullmatch(name) and name.lower() not in _QUOTED_WORDS else back_quote(name)
 
 
+def double_quote(name: str) -> str:
+    """`name` in double quotes, escaped."""
+    return _quoted(name, '"')
+
+
 def quote_string(text: str) -> str:
     """`text` as a ClickHouse string literal."""
     return _quoted(text, "'")

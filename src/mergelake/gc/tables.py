@@ -17,6 +17,7 @@ from mergelake.core.ids import IdSource
 from mergelake.core.settings import TABLE_SETTINGS
 from mergelake.gc.collect import CollectReport, Gone, collect_round
 from mergelake.gc.plan import Periods
+from mergelake.gc.transactions import collect_transactions
 from mergelake.log.operations import DropTable
 from mergelake.publish.plan import PART_DIRECTORY
 from mergelake.store.protocol import Store
@@ -26,7 +27,7 @@ from mergelake.table.gc_notes import Note, Notes
 from mergelake.table.handle import TableHandle
 
 _TABLE = re.compile(r"[0-9a-f]{32}")
-_OURS = re.compile(rf"(_log|_gc|__meta|__root|{PART_DIRECTORY}|drop-[^/]+)/.+")
+_OURS = re.compile(rf"(_log|_gc|__meta|__root|_served|{PART_DIRECTORY}|drop-[^/]+)/.+")
 _STRAY_GRACE_MS = 1000 * int(TABLE_SETTINGS["gc_grace_seconds"].default)
 _logger = logging.getLogger("mergelake.gc")
 
@@ -66,6 +67,10 @@ def collect_warehouse(
             _logger.warning("table %s is left out: %s", directory, problem)
         else:
             yield directory, report
+    try:
+        collect_transactions(store, catalog.open_id, dry_run=dry_run)
+    except Exception as problem:  # noqa: BLE001  as for tables
+        _logger.warning("records of transactions are left for the next round: %s", problem)
 
 
 def _round(store: Store, catalog: Catalog, directory: str, clock: Clock, ids: IdSource, dry_run: bool) -> CollectReport:

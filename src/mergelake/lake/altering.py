@@ -9,10 +9,12 @@ from mergelake.core.errors import error
 from mergelake.core.types import DataType, nested_columns, parse_type
 
 if TYPE_CHECKING:
+    from mergelake.core.schema import TableSchema
     from mergelake.lake.environment import Environment
     from mergelake.table.alter.columns import ColumnDefinition, Place
     from mergelake.table.alter.command import SchemaCommand
     from mergelake.table.handle import TableHandle
+    from mergelake.views.commands import Update
 
 
 class AlterMethods:
@@ -138,11 +140,40 @@ class AlterMethods:
 
         return self.alter([CommentColumn(name, comment, if_exists)])
 
-    def clear_column(self, name: str, *, if_exists: bool = False) -> int:
-        """Give all rows the default of a column, without rewriting. Errors: as for `drop_column`."""
+    def clear_column(self, name: str, *, partition_id: str | None = None, if_exists: bool = False) -> int:
+        """Give all rows, or those of one partition, the default of a column; the new version.
+
+        Nothing is rewritten; for a partition it is an UPDATE. Errors: as for `drop_column`.
+        """
+        from mergelake.mutate.columns import clear_column
         from mergelake.table.alter.modify_column import ClearColumn
 
-        return self.alter([ClearColumn(name, if_exists)])
+        if partition_id is None:
+            return self.alter([ClearColumn(name, if_exists)])
+        if if_exists and not self.handle.schema.has(name):
+            return self.handle.log.state.version
+        schema = self.handle.refresh().schema
+        return self._submit(clear_column(schema, name, partition_id), schema)
+
+    def materialize_column(self, name: str, *, partition_id: str | None = None) -> int:
+        """Write the default of a column down in parts that lack it, or compute a MATERIALIZED one anew in all rows.
+
+        It is an UPDATE: readers see it at once, parts are rewritten later. Afterwards another default leaves these rows
+        as they are. BAD_ARGUMENTS for a column without an expression.
+        """
+        from mergelake.mutate.columns import materialize_column
+
+        schema = self.handle.refresh().schema
+        return self._submit(materialize_column(schema, name, partition_id), schema)
+
+    def _submit(self, command: Update | None, schema: TableSchema) -> int:
+        from mergelake.mutate.submit import submit
+        from mergelake.mutate.validate import Submission
+
+        if command is None:
+            return self.handle.log.state.version
+        given = Submission(self.handle.clock.now_ms(), schema_version=schema.version)
+        return submit(self.handle, [command], given).version
 
     def modify_settings(self, changes: Mapping[str, str | int | float | bool], reset: Collection[str] = ()) -> int:
         """Change settings of the table, and reset those in `reset` to their defaults; the new version.

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 _AGGREGATED = ("ILLEGAL_AGGREGATION", "NOT_AN_AGGREGATE")
 
 
-def submit_commands(table: Table, commands: Sequence[Command], *, unfinished_max: int | None = None) -> Submitted:
-    """Commit commands as one mutation; see `mutate.submit`.
+def submit_commands(
+    table: Table, commands: Sequence[Command], *, unfinished_max: int | None = None, schema_version: int = 0
+) -> Submitted:
+    """Commit commands as one mutation; see `mutate.submit`. `schema_version`: as of `Submission`.
 
     An expression that ClickHouse refuses has its error; one that only mergelake does not support is NOT_IMPLEMENTED.
     """
-    given = Submission(table.handle.clock.now_ms(), table.name)
+    given = Submission(table.handle.clock.now_ms(), table.name, schema_version)
     try:
         return submit(table.handle, commands, given, unfinished_max=unfinished_max)
     except MergelakeError as failure:

@@ -12,14 +12,17 @@ from mergelake.core.errors import error
 from mergelake.core.progress import OnProgress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.lake.bringing import BringMethods
 from mergelake.lake.definitions import DefinitionMethods
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
+from mergelake.lake.overwriting import OverwriteMethods
 from mergelake.lake.partitions import PartitionMethods
+from mergelake.lake.projections import ProjectionMethods
+from mergelake.lake.publishing import PublishMethods
 from mergelake.log.operations import Tag, Untag
 from mergelake.log.state import State
 from mergelake.order.keys import table_keys
-from mergelake.publish.plan import GRACE_SECONDS
 from mergelake.scan.request import ScanRequest
 from mergelake.table.deduplication import InsertIdentity, RowHash, known_token
 from mergelake.table.freeze import check_tag_name
@@ -33,15 +36,10 @@ if TYPE_CHECKING:
 
     from mergelake.gc.collect import CollectReport
     from mergelake.lake.scan import Scan
-    from mergelake.publish.publish import PublishReport
     from mergelake.table.insert import Commit
 
 
-_PUBLISH_TRIES = 10
-"""How often a table is published while mutations are submitted in between."""
-
-
-class Table(DefinitionMethods, PartitionMethods):
+class Table(DefinitionMethods, PublishMethods, PartitionMethods, BringMethods, OverwriteMethods, ProjectionMethods):
     """An open table. Threads may share one.
 
     It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`
@@ -81,7 +79,7 @@ class Table(DefinitionMethods, PartitionMethods):
         """Learn of commits by other processes, and return the newest version. It costs one GET if there are none."""
         return self.handle.refresh().version
 
-    def append(self, data: Any, dedup_token: str | None = None) -> Commit:
+    def append(self, data: Any, dedup_token: str | None = None, *, merge_schema: bool = False) -> Commit:
         """Insert rows, all of them in one commit.
 
         Columns are matched by name; missing ones get their defaults. If anything is wrong with the data, the table
@@ -97,6 +95,9 @@ class Table(DefinitionMethods, PartitionMethods):
             Identifies the insert: if one with this token is remembered, nothing is added, and the commit that is
             returned has `duplicate=True`. The last 10,000 tokens are remembered. None: the rows are compared with those
             of earlier inserts, only on tables with `non_replicated_deduplication_window` > 0, and not from Spark.
+        merge_schema
+            Add columns of the data that the table lacks, in the same commit: Nullable, and the last ones. Numbers that
+            Arrow data or a frame has in a wider type make the column wider, unless it is in a key.
 
         Returns
         -------
@@ -108,6 +109,8 @@ class Table(DefinitionMethods, PartitionMethods):
         InvalidInputError
             For an unknown column, a NULL, type or value that its column cannot hold, too many partitions, or too many
             active parts. Its `name` is ClickHouse's.
+        ConflictError
+            If the table was altered meanwhile in a way that the rows may not fit, and with `merge_schema` in any way.
 
         Examples
         --------
@@ -121,8 +124,8 @@ class Table(DefinitionMethods, PartitionMethods):
             return known
         if type(data).__module__.startswith("pyspark."):
             throttle(self.handle)
-            return self._append_frame(data, dedup_token)
-        return self.insert(data, dedup_token or "")
+            return self._append_frame(data, dedup_token, merge_schema=merge_schema)
+        return self.insert(data, dedup_token or "", merge_schema=merge_schema)
 
     def insert(
         self,
@@ -133,6 +136,7 @@ class Table(DefinitionMethods, PartitionMethods):
         by_rows: bool = True,
         settings: Mapping[str, str] | None = None,
         on_progress: OnProgress | None = None,
+        merge_schema: bool = False,
     ) -> Commit:
         """Insert rows as `append` does, with control over what counts as a repetition.
 
@@ -151,12 +155,17 @@ class Table(DefinitionMethods, PartitionMethods):
             Settings of the table that have other values for this insert.
         on_progress
             Called after each block that is written.
+        merge_schema
+            As for `append`.
         """
+        from mergelake.lake.evolving import evolved_for
         from mergelake.lake.input import storage_batches
         from mergelake.table.insert import commit_parts, insert_target, write_blocks
 
         handle = self.handle
-        schema = handle.schema.with_settings({**handle.schema.settings, **settings}) if settings else handle.schema
+        data, evolution = evolved_for(handle, data) if merge_schema else (data, None)
+        schema = handle.schema if evolution is None else evolution.schema
+        schema = schema.with_settings({**schema.settings, **settings}) if settings else schema
         throttle(handle)
         blocks = storage_batches(data, schema)
         rows = RowHash()
@@ -170,7 +179,7 @@ class Table(DefinitionMethods, PartitionMethods):
             states=self.env.states,
         )
         identity = InsertIdentity(dedup_token, by_part, rows.hexdigest() if hashed else "")
-        return commit_parts(handle, manifests, identity)
+        return commit_parts(handle, manifests, identity, evolution.operations if evolution else None)
 
     def _duplicate(self, dedup_token: str | None) -> Commit | None:
         """The result of a commit with this token, if it is remembered. BAD_ARGUMENTS if it is no token."""
@@ -181,16 +190,21 @@ class Table(DefinitionMethods, PartitionMethods):
             return duplicate_of(state, dedup_token or "")
         return None
 
-    def _append_frame(self, frame: Any, dedup_token: str | None) -> Commit:
+    def _append_frame(self, frame: Any, dedup_token: str | None, *, merge_schema: bool) -> Commit:
         """A Spark DataFrame: its tasks write the parts, this process commits them."""
-        from mergelake.spark.write import write_frame
+        from mergelake.spark.write import evolved_for, require_frame, write_frame
         from mergelake.table.insert import commit_parts
 
         handle = self.handle
+        require_frame(frame, "append")
+        evolution = evolved_for(handle, frame.schema) if merge_schema else None
+        schema = handle.schema if evolution is None else evolution.schema
         manifests = write_frame(
-            frame, handle.store.spec, handle.directory, handle.schema, handle.base_version(), self.env.states
+            frame, handle.store.spec, handle.directory, schema, handle.base_version(), self.env.states
         )
-        return commit_parts(handle, manifests, InsertIdentity(dedup_token or ""))
+        return commit_parts(
+            handle, manifests, InsertIdentity(dedup_token or ""), evolution.operations if evolution else None
+        )
 
     def scan(
         self,
@@ -383,61 +397,6 @@ class Table(DefinitionMethods, PartitionMethods):
         from mergelake.lake.check import check_table
 
         return check_table(self.handle, self.snapshot())
-
-    def publish(self, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
-        """Make the newest version visible to a ClickHouse server that has attached `location` (see `attach_statement`).
-
-        Pending mutations are applied first (`apply_mutations`), as the server sees only what lies in parts; while one
-        fails, the version before stays visible, and UNFINISHED is raised. Names of parts that others replaced stay
-        visible for `grace_seconds`, for queries that still read them.
-        """
-        from mergelake.publish.publish import publish
-
-        for _ in range(_PUBLISH_TRIES):
-            report = publish(self.handle, grace_seconds=grace_seconds)
-            if not report.pending:
-                return report
-            self.apply_mutations()
-        message = f"Mutation {report.pending[0]} is not finished: others are submitted faster than they are applied"
-        raise error("UNFINISHED", message, "Publish again when there are fewer of them")
-
-    def attach_statement(
-        self,
-        name: str = "",
-        *,
-        refresh_seconds: int = 1,
-        access_key_id: str | None = None,
-        secret_access_key: str | None = None,
-        show_secrets: bool = False,
-    ) -> str:
-        """The CREATE TABLE by which a ClickHouse server attaches the published table, read-only.
-
-        Parameters
-        ----------
-        name
-            `database.table` on the server; default: the name here.
-        refresh_seconds
-            How often the server looks for new parts.
-        access_key_id, secret_access_key
-            Credentials for the server, which should be its own. If the bucket needs credentials and these are not
-            given, the statement has `[HIDDEN]` in their place.
-        show_secrets
-            Use the credentials of this process instead of `[HIDDEN]`.
-        """
-        from mergelake.publish.definition import create_statement
-
-        if not isinstance(name, str):
-            raise error("BAD_ARGUMENTS", f"{name!r} is no name of a table", "Give `database.table`")
-        database, _, table = (name or self.name).rpartition(".")
-        return create_statement(
-            self.handle,
-            database or "default",
-            table,
-            refresh_seconds=refresh_seconds,
-            access_key_id=access_key_id,
-            secret_access_key=secret_access_key,
-            show_secrets=show_secrets,
-        )
 
     def snapshot(
         self,

@@ -194,6 +194,7 @@ class Warehouse:
         primary_key: str | Sequence[str] = (),
         engine: str = "",
         settings: Mapping[str, str | int | float | bool] | None = None,
+        ttl: str | Sequence[str] | Mapping[str, str] = (),
         types: Mapping[str, str | DataType] | None = None,
         if_not_exists: bool = False,
     ) -> Table:
@@ -211,7 +212,7 @@ class Warehouse:
             As for `define`.
         engine
             As for `define`.
-        settings
+        settings, ttl
             As for `define`.
         types
             ClickHouse types of some columns of a pyarrow Schema or of data. Other columns get the type that ClickHouse
@@ -230,6 +231,7 @@ class Warehouse:
             primary_key=primary_key,
             engine=engine,
             settings=settings,
+            ttl=ttl,
         )
         exists = if_not_exists and self.has_table(name)
         table = Table(

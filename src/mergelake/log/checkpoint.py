@@ -40,6 +40,7 @@ from mergelake.log.part_rows import (
     DIGEST_BYTES,
     RETIRED,
     WITH_FILES,
+    completed,
     digest_of,
     dumps,
     header_of,
@@ -59,6 +60,7 @@ from mergelake.log.sequencer import Sequencer
 from mergelake.log.state import (
     ActivePart,
     DetachedPart,
+    Joint,
     Lease,
     MutationFailure,
     PendingMutation,
@@ -194,7 +196,7 @@ def decode_root(data: bytes, key: str = "") -> Root:
         header = header_of(parts_reader.schema)
     require_format(int(header["format"]), (CHECKPOINT_FORMAT,), f"Checkpoint {key}")
     with _reading(key):
-        columns = lists_of(parts_reader.read_all())
+        columns = lists_of(completed(parts_reader.read_all()))
         parts = parts_of(columns, map(FileTable, columns["files"]))
         retired = open_stream(source).read_all()
         active = len(parts) - header["detached"]
@@ -321,7 +323,12 @@ def _header(state: State) -> dict[str, Any]:
         "fence": state.fence,
         "history": state.history,
         "sequencer": [state.sequencer.url, state.sequencer.since],
+        **({"joint": _joint(state)} if state.joint else {}),
     }
+
+
+def _joint(state: State) -> dict[str, list[int]]:
+    return {name: [joint.version, joint.other, joint.timestamp_ms] for name, joint in sorted(state.joint.items())}
 
 
 def _fields(value: VolatilePart | PendingMutation | MutationFailure | MergeRecipe) -> dict[str, Any]:
@@ -431,6 +438,7 @@ def _state(root: Root, segments: Segments | None) -> State:
         history=header["history"],
         sequencer=Sequencer(*header["sequencer"]),
         written=_written(header),
+        joint={name: Joint(*fields) for name, fields in header.get("joint", {}).items()},
     )
 
 

@@ -7,7 +7,7 @@ winner's entry and checks again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,6 +16,7 @@ from mergelake.core.errors import ConflictError, MergelakeError, error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo, merged_name
 from mergelake.log.fold import Draft
+from mergelake.log.immutable import SETTING as IMMUTABLE, immutable_partitions, refusal
 from mergelake.log.operations import (
     AddParts,
     AddReference,
@@ -36,6 +37,7 @@ from mergelake.log.operations import (
     MarkMutated,
     MoveLog,
     Mutation,
+    Prepare,
     Publish,
     ReleaseLease,
     RenewLease,
@@ -79,7 +81,7 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
     if state.schema_version == 0:
         return _invalid("The table does not exist", "UNKNOWN_TABLE")
     if state.dropped and not isinstance(
-        op, (UndropTable, AddReference, DropReference, ReleaseLease, AdvanceGcHorizon, MoveLog)
+        op, (UndropTable, AddReference, DropReference, ReleaseLease, AdvanceGcHorizon, MoveLog, Prepare)
     ):
         return _invalid("The table has been dropped", "UNKNOWN_TABLE")
     match op:
@@ -91,7 +93,7 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
         case Publish():
             return _check_publish(state, op, position)
         case DropRange():
-            return _check_drop(state, op)
+            return _check_drop(state, op, position)
         case DropParts():
             return _check_drop_parts(state, op)
         case UndropTable():
@@ -117,7 +119,7 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
             if state.rows_version > since:
                 return Reject(f"Rows were added, changed or removed after version {since}")
         case Mutation():
-            return _check_mutation(state, op)
+            return _check_mutation(state, op, position)
         case MarkMutated():
             return _check_mark(state, op)
         case FinishMutations(ids):
@@ -142,20 +144,55 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
                 return _invalid("What is yet to come cannot be collected", "LOGICAL_ERROR")
             if base_version < state.fence or history < state.history:
                 return Reject("Another collector has gone further")
+        case Prepare():
+            return _check_prepare(state, op)
     return None
 
 
 def step(state: State, entry: Entry) -> State | Reject:
-    """The state after `entry`, each operation checked on the state after those before it."""
+    """The state after `entry`, each operation checked on the state after those before it.
+
+    Those of a transaction are checked as if it were committed; the entry must say what was decided.
+    """
     draft = Draft(state)
     draft.begin(entry)
     for op in entry.ops:
         reject = check(state, op, entry.version)
+        if reject is None and isinstance(op, Prepare):
+            reject = _check_share(state, op, entry)
+        elif isinstance(op, AddParts) and op.held:
+            reject = _invalid("Only a transaction brings references to other tables", "LOGICAL_ERROR")
         if reject is not None:
             return reject
         draft.apply(op)
         state = draft.freeze()
     return state if entry.ops else draft.freeze()
+
+
+def _check_prepare(state: State, op: Prepare) -> Reject | None:
+    if op.decision is None:
+        return _invalid("Only the coordinator of a transaction appends its entries", "LOGICAL_ERROR")
+    if op.base_version < state.fence:
+        return Reject(
+            f"The transaction began at version {op.base_version}, and its record may have been collected since",
+            "ABORTED",
+        )
+    return None
+
+
+def _check_share(state: State, op: Prepare, entry: Entry) -> Reject | None:
+    """Check the operations of a transaction, one after the other."""
+    if len(entry.ops) > 1:
+        return _invalid("The share of a transaction has an entry of its own", "LOGICAL_ERROR")
+    draft = Draft(state)
+    draft.begin(entry)
+    for each in op.ops:
+        reject = check(state, each, entry.version)
+        if reject is not None:
+            return reject
+        draft.apply(each)
+        state = draft.freeze()
+    return None
 
 
 def _invalid(reason: str, name: str) -> Reject:
@@ -167,9 +204,15 @@ def _not_live(volatile_id: str) -> Reject:
 
 
 def _check_new(
-    state: State, parts: tuple[PartManifest, ...], position: int, begun: tuple[str, ...] = ()
+    state: State,
+    parts: tuple[PartManifest, ...],
+    position: int,
+    begun: tuple[str, ...] = (),
+    held: tuple[str, ...] = (),
 ) -> Reject | None:
     """Check the parts that an operation adds.
+
+    Directories in `held` are those of other tables, which hold them by the same transaction.
 
     Directories in `begun` need not be reachable yet. Like the directory of a part itself they were begun at
     `base_version` or later; if a collector may be deleting one, `base_version` is before the fence, and the parts are
@@ -192,6 +235,7 @@ def _check_new(
     # A clone's references to another table are held before its first entry; none is added later.
     borrowed = {name for part in parts for name in refers(part) if position > 1 or not name.startswith("/")}
     borrowed.difference_update(begun)
+    borrowed.difference_update(held)
     return _check_reachable(state, tuple(borrowed)) if borrowed else None
 
 
@@ -209,9 +253,18 @@ def _check_add(state: State, op: AddParts, position: int) -> Reject | None:
         return _invalid("An insert cannot begin objects of another table", "LOGICAL_ERROR")
     return (
         _check_schema(state, op.schema_version)
-        or _check_new(state, op.parts, position, op.begun)
+        or _check_immutable(state, {part.partition_id for part in op.parts}, position)
+        or _check_new(state, op.parts, position, op.begun, op.held)
         or _check_detached(state, op.detached)
     )
+
+
+def _check_immutable(state: State, partition_ids: Collection[str] | None, position: int) -> Reject | None:
+    """Rows of immutable partitions are neither changed nor added to."""
+    if not state.schema.settings.get(IMMUTABLE):
+        return None
+    found = immutable_partitions(state, partition_ids, position)
+    return _invalid(refusal(found), "TABLE_IS_READ_ONLY") if found else None
 
 
 def _check_schema(state: State, version: int) -> Reject | None:
@@ -309,7 +362,10 @@ def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject
     return None
 
 
-def _check_mutation(state: State, op: Mutation) -> Reject | None:
+def _check_mutation(state: State, op: Mutation, position: int) -> Reject | None:
+    immutable = _check_immutable(state, op.partition_ids, position)
+    if immutable is not None:
+        return immutable
     if any(known.id == op.id for known in state.mutations):
         return Reject(f"Mutation {op.id} is known already", kind="duplicate")
     if not op.only:
@@ -376,7 +432,11 @@ def _check_add_volatile(state: State, op: AddVolatile) -> Reject | None:
     return None
 
 
-def _check_drop(state: State, op: DropRange) -> Reject | None:
+def _check_drop(state: State, op: DropRange, position: int) -> Reject | None:
+    if op.kind == "replace":
+        immutable = _check_immutable(state, None if op.partition_id is None else (op.partition_id,), position)
+        if immutable is not None:
+            return immutable
     bound = op.max_block
     touched = [op.partition_id] if op.partition_id is not None else list(state.partitions)
     known = (*(op.tokens or ()), *(op.hashes or ()))
@@ -398,7 +458,7 @@ def _check_drop(state: State, op: DropRange) -> Reject | None:
 def _check_drop_parts(state: State, op: DropParts) -> Reject | None:
     parts = state.partitions.get(op.partition_id, ())
     places = positions(parts, op.ids)
-    if not op.ids or op.kind not in ("drop", "detach"):
+    if not op.ids or op.kind not in ("drop", "expire", "detach"):
         return _invalid("Nothing says which parts go, or how", "LOGICAL_ERROR")
     if places is None:
         return Reject("A part is no longer active", "NO_SUCH_DATA_PART")

@@ -48,8 +48,17 @@ def removed_rows(columns: Iterable[tuple[Iterator[pa.Array], Judge]]) -> Mask | 
     return removed if removed is not None and removed.any() else None
 
 
-def without_removed(order: RowOrder, removed: Mask, span_rows: int = 1 << 20) -> RowOrder:
-    """The order in which the removed ones of the rows that stay are left out."""
+def without_removed(order: RowOrder, removed: Mask, span_rows: int = 1 << 20, *, combines: bool = False) -> RowOrder:
+    """The order in which the removed ones of the rows that stay are left out.
+
+    `combines`: a row that is left out may belong to one that stays, with which it is combined.
+    """
+    combined, all_removed = None, None
+    if combines:
+        combined, all_removed = order.combined or order, removed
+        if order.removed is not None:
+            all_removed = order.removed.copy()
+            all_removed[~order.removed] = removed
     log, first = ByteLog(), 0
     for span in order.spans(span_rows):
         stay = np.flatnonzero(span < order.dropped)
@@ -57,7 +66,8 @@ def without_removed(order: RowOrder, removed: Mask, span_rows: int = 1 << 20) ->
         entries[stay[removed[first : first + len(stay)]]] |= order.dropped
         first += len(stay)
         log.append(entries)
-    return RowOrder(log.view(order.entries.dtype), order.dropped, order.rows - int(removed.sum()))
+    rows = order.rows - int(removed.sum())
+    return RowOrder(log.view(order.entries.dtype), order.dropped, rows, combined, all_removed)
 
 
 def _combined(

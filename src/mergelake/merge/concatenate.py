@@ -32,9 +32,12 @@ from mergelake.format.granules import granule_size
 from mergelake.format.hashes import file_hash
 from mergelake.format.profile import Profile
 from mergelake.format.skip_files import is_index_file
+from mergelake.format.ttl_txt import TTL_FILE
 from mergelake.format.values import decode_values
 from mergelake.merge.plan import MergeSource, MergeTask
+from mergelake.merge.projections import projection_work
 from mergelake.merge.result import THREAD_BYTES, Meter, side_by_side
+from mergelake.merge.ttl import plan_expiry
 from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.merging import merge_runs
 from mergelake.parts.ahead import hold_packed, open_parts
@@ -43,7 +46,7 @@ from mergelake.parts.copied import CopiedStream, StreamCopier, copied_streams
 from mergelake.parts.default_codec import CODEC_FILE, CODEC_LARGE, default_codec
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.objects import shared_size
-from mergelake.parts.part_spec import TakenFiles
+from mergelake.parts.part_spec import NO_TTL, PartTtl, TakenFiles
 from mergelake.parts.reader import PartReader
 from mergelake.parts.writer import PartWriter, is_compact
 
@@ -64,6 +67,8 @@ class Concatenation:
     """The default codec of the result."""
     anew: tuple[frozenset[str], ...]
     """For each source the data files whose blocks are compressed anew, by another codec."""
+    ttl: PartTtl = NO_TTL
+    """When the rows of the result expire."""
 
 
 def plan_concatenation(task: MergeTask) -> Concatenation | None:
@@ -80,7 +85,11 @@ def plan_concatenation(task: MergeTask) -> Concatenation | None:
         or not can_assemble(schema)
         or not settings.integer("index_granularity_bytes")
         or is_compact(settings, task.rows, task.plain_bytes)
+        or any(work.task is None for work in projection_work(task))
     ):
+        return None
+    expiry = plan_expiry(task)
+    if expiry is not None and (expiry.removes or expiry.gone):
         return None
     if sum(source.manifest.marks for source in filled) > _MARKS_MAX * _ordinary_marks(task, settings):
         return None
@@ -90,7 +99,7 @@ def plan_concatenation(task: MergeTask) -> Concatenation | None:
     codecs = _source_codecs(task, settings)
     if codecs is None:
         return None
-    codec = _merged_codec(task, settings, codecs.values())
+    codec = (expiry.codec if expiry is not None else None) or _merged_codec(task, settings, codecs.values())
     streams = copied_streams(schema, codec)
     single = [each for stream in streams for each in stream.streams]
     profile = Profile(settings.text("part_profile") == "modern")
@@ -99,9 +108,9 @@ def plan_concatenation(task: MergeTask) -> Concatenation | None:
     if any(source.manifest.marks % stream.granularity for source in ordered[:-1] for stream in streams):
         return None
     anew = {old: _recoded(schema, old, single) for old in set(codecs.values())}
-    return Concatenation(
-        tuple(ordered), tuple(streams), codec, tuple(anew[codecs[source.manifest.id]] for source in ordered)
-    )
+    each_anew = tuple(anew[codecs[source.manifest.id]] for source in ordered)
+    ttl = expiry.part_ttl(expiry.old) if expiry is not None else NO_TTL
+    return Concatenation(tuple(ordered), tuple(streams), codec, each_anew, ttl)
 
 
 def _is_whole(source: MergeSource, task: MergeTask) -> bool:
@@ -172,10 +181,10 @@ def _recoded(schema: TableSchema, old: Codec, streams: Sequence[CopiedStream]) -
 
 def _has_form(part: PartManifest, streams: Sequence[CopiedStream], profile: Profile) -> bool:
     """Whether a part consists of the files that a part has which is written now."""
-    files = part.file_table()
+    files = {name: file for name, file in part.file_table().items() if ".proj/" not in name}
     wanted = {name for stream in streams for name in (stream.data, stream.marks)}
     found = {n for n in files if n.endswith((".bin", profile.mark_extension)) or is_index_file(n)}
-    others = {"checksums.txt", "columns.txt", "count.txt", "partition.dat", CODEC_FILE, profile.primary_index}
+    others = {"checksums.txt", "columns.txt", "count.txt", "partition.dat", CODEC_FILE, TTL_FILE, profile.primary_index}
     if profile.serialization is not None:
         others.add("serialization.json")
     rest = {name for name in files.keys() - found if not name.startswith("minmax_")}

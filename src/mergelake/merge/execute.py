@@ -34,15 +34,19 @@ from mergelake.merge.deduplicate import Repetitions
 from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
+from mergelake.merge.projections import ProjectionWork, Rebuilder, inputs_of, projection_work
 from mergelake.merge.result import THREAD_BYTES, Meter, Progress, result_minmax, result_partition, side_by_side
 from mergelake.merge.source import SourceReader
 from mergelake.merge.spans import restrict_to_slice
+from mergelake.merge.ttl import Expiry, plan_expiry, written_never
+from mergelake.merge.ttl_apply import TtlWork
 from mergelake.order.combining import together as joined_columns
 from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.merging import MergeStep, merge_runs
-from mergelake.order.mode import Mask, Mode
+from mergelake.order.mode import Mode
 from mergelake.order.modes import working_mode
 from mergelake.order.normalized_keys import numpy_values, word_count
+from mergelake.order.projections import BoundProjection
 from mergelake.order.states import StateMerger
 from mergelake.parts.ahead import hold_packed, open_parts
 from mergelake.parts.assemble import alignment
@@ -83,17 +87,48 @@ def execute_merge(
     check_engine(task.schema)
     # The encoded text is searched first, as decoding thousands of files takes long.
     manifests = [source.manifest for source in task.sources if ".proj/" in source.manifest.files.text]
-    dropped = {name for manifest in manifests for name in projection_names(manifest.file_table())}
+    dropped = {
+        name for each in manifests for name in projection_names(each.file_table()) if name not in each.projections
+    }
+    dropped -= {projection.name for projection in task.schema.projections}
     if dropped:
-        _logger.warning("a merge of %s drops projections %s: they are not built", task.directory, sorted(dropped))
+        _logger.warning("a merge of %s drops projections %s: the table has none such", task.directory, sorted(dropped))
     concatenation = plan_concatenation(task)
     if concatenation is not None:
         return _concatenated(store, task, concatenation, ids, clock, on_progress, max(1, threads), disk or store)
-    merge = _Merge(store, task, max(1, threads), on_progress, disk or store, states)
+    expiry = plan_expiry(task)
+    if expiry is not None and expiry.empties and task.slice is None:
+        return _empty_part(disk if task.local and disk is not None else store, task, expiry, ids, clock)
+    merge = _Merge(store, task, max(1, threads), on_progress, disk or store, states, expiry)
     order = merge.settled(merge.record())
     writer = merge.open_writer(order, ids, clock)
     try:
         merge.write(writer, order)
+        merge.write_projections(writer, order)
+        return replace(writer.finish(), base_version=task.base_version)
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _empty_part(store: Store, task: MergeTask, expiry: Expiry, ids: IdSource, clock: Clock) -> PartManifest:
+    """The result of a merge of which no row stays; no source is read."""
+    keys, settings = table_keys(task.schema), TableSettings(task.schema.settings)
+    target = PartTarget(store, task.directory, task.schema, settings, [key.type for key in keys.primary], ids, clock)
+    gone = written_never(task.schema, expiry.gone)
+    spec = PartSpec(
+        settings.integer("index_granularity"),
+        result_partition(task),
+        level=task.result.level,
+        codec=expiry.codec,
+        ttl=expiry.part_ttl(expiry.emptied()),
+        without=gone,
+    )
+    writer = PartWriter(target, spec)
+    try:
+        for column in task.schema.stored:
+            if column.name not in gone:
+                writer.write_column(column.name, ())
         return replace(writer.finish(), base_version=task.base_version)
     except BaseException:
         writer.abort()
@@ -122,15 +157,49 @@ def _concatenated(
         result_minmax(task, keys),
         task.result.level,
         codec=found.codec,
+        ttl=found.ttl,
     )
     writer = PartWriter(target, spec)
     try:
         meter = Meter(on_progress, task.rows, sum(source.manifest.bytes_on_disk for source in found.sources))
         concatenate(writer, found, readers, meter, threads)
+        write_merged_projections(writer, projection_work(task), store, threads, disk)
         return replace(writer.finish(), base_version=task.base_version)
     except BaseException:
         writer.abort()
         raise
+
+
+def write_merged_projections(
+    writer: PartWriter,
+    work: Sequence[ProjectionWork],
+    store: Store,
+    threads: int = 2,
+    disk: Store | None = None,
+    states: StateMerger | None = None,
+) -> None:
+    """Write the projections of a part that are merged from those of its sources."""
+    for each in work:
+        if each.task is not None:
+            merge_projection(store, threads, disk or store, states, writer, each.projection, each.task, None)
+
+
+def merge_projection(
+    store: Store,
+    threads: int,
+    disk: Store,
+    states: StateMerger | None,
+    part: PartWriter,
+    projection: BoundProjection,
+    task: MergeTask,
+    pieces: Store | None,
+) -> None:
+    """Write a projection of a part by a merge, of sources in the store, or else in `pieces`."""
+    merge = _Merge(pieces or store, task, threads, None, disk, states, None)
+    order = merge.settled(merge.record())
+    writer = merge.open_writer(order, part.target.ids, part.target.clock, (part, projection))
+    merge.write(writer, order)
+    writer.finish()
 
 
 class _Merge:
@@ -142,8 +211,10 @@ class _Merge:
         on_progress: Progress | None,
         disk: Store,
         states: StateMerger | None,
+        expiry: Expiry | None,
     ) -> None:
         self._target = disk if task.local else store
+        self._store, self._disk, self._states = store, disk, states
         self._task = task
         self._threads = threads
         self._settings = TableSettings(task.schema.settings)
@@ -151,9 +222,9 @@ class _Merge:
         self._mode: Mode | None = working_mode(task.schema, states) if task.kind != "mutation" else None
         combination = self._mode.combination if self._mode is not None else None
         self._maps = combination.maps if combination is not None else {}
-        self._combined: RowOrder | None = None
-        """The order with the rows that are removed; None if none is."""
-        self._removed: Mask | None = None
+        self._combines = combination is not None
+        self._expiry = expiry
+        self._ttl = TtlWork(expiry, task.schema, self._rows_of, combines=self._combines) if expiry is not None else None
         self._sources = [
             SourceReader(disk if s.local else store, task.directory, task.schema, s.manifest, s.lacks)
             for s in task.sources
@@ -216,7 +287,11 @@ class _Merge:
         return record_order(steps, len(self._sources), self._mode.begin(False), parts)
 
     def settled(self, order: RowOrder) -> RowOrder:
-        """The order without the rows that the engine removes once they are combined, and those that the task does."""
+        """The order without the rows that the engine removes once they are combined, the task, and the TTL."""
+        order = self._combined(order)
+        return order if self._ttl is None else self._ttl.apply(order)
+
+    def _combined(self, order: RowOrder) -> RowOrder:
         combination = self._mode.combination if self._mode else None
         if combination is None:
             return self._narrowed(order)
@@ -224,10 +299,7 @@ class _Merge:
             return order
         sums = ((self._gather(order, name, [name]), judge) for name, judge in combination.nothing.items())
         removed = removed_rows(sums)
-        if removed is None:
-            return order
-        self._combined, self._removed = order, removed
-        return without_removed(order, removed)
+        return order if removed is None else without_removed(order, removed, combines=True)
 
     def _narrowed(self, order: RowOrder) -> RowOrder:
         """The order without the rows that CLEANUP and DEDUPLICATE remove; an engine that combines rows has none."""
@@ -246,8 +318,17 @@ class _Merge:
             order = without_removed(order, np.concatenate(found)) if found else order
         return order
 
-    def open_writer(self, order: RowOrder, ids: IdSource, clock: Clock) -> PartWriter:
-        """The writer of the result, with granules by ClickHouse's rule for the average row."""
+    def open_writer(
+        self,
+        order: RowOrder,
+        ids: IdSource,
+        clock: Clock,
+        within: tuple[PartWriter, BoundProjection] | None = None,
+    ) -> PartWriter:
+        """The writer of the result, with granules by ClickHouse's rule for the average row.
+
+        `within`: the result is this projection of that part.
+        """
         task, settings = self._task, self._settings
         share = order.rows / task.rows if task.rows else 0
         plain_bytes = int(sum(source.manifest.bytes_uncompressed for source in task.sources) * share)
@@ -269,12 +350,24 @@ class _Merge:
             expected_rows=order.rows,
             codec=merged_codec(settings, [source.reader for source in self._sources]),
         )
+        if self._expiry is not None and self._ttl is not None:
+            gone = self._expiry.gone if spec.continues else self._ttl.gone  # the same for all slices
+            spec = replace(
+                spec,
+                codec=self._expiry.codec or spec.codec,
+                ttl=self._expiry.part_ttl(self._ttl.infos),
+                without=frozenset() if spec.compact else written_never(task.schema, gone),
+            )
+        if within is not None:
+            part, projection = within
+            return part.projection(projection.name, projection.digest, target, spec)
         return PartWriter(target, spec)
 
     def write(self, writer: PartWriter, order: RowOrder) -> None:
         """Write all columns, the largest first, so that all threads end at about the same time."""
         key_columns = list(dict.fromkeys(name for key in self._keys.primary for name in key.columns))
-        others = [column.name for column in self._task.schema.stored if column.name not in key_columns]
+        leave = writer.spec.without.union(key_columns)
+        others = [column.name for column in self._task.schema.stored if column.name not in leave]
         others.sort(key=lambda name: -self._sizes[name])
         apart = [i for i in writer.indexes if len(i.columns) > 1 and not set(i.columns) <= set(key_columns)]
         apart = apart if order.rows else []
@@ -293,6 +386,21 @@ class _Merge:
         calls.append(partial(self._write_key, writer, order, key_columns))
         calls += [partial(self._write_index, writer, order, index) for index in apart]
         side_by_side(self._threads, calls)
+
+    def write_projections(self, writer: PartWriter, order: RowOrder) -> None:
+        """Write the projections of the result."""
+        work = projection_work(self._task) if order.rows else []
+        write_merged_projections(writer, work, self._store, self._threads, self._disk, self._states)
+        merge = partial(merge_projection, self._store, self._threads, self._disk, self._states)
+        budget = self._settings.integer("merge_max_chunk_bytes")
+        for each in work:
+            if each.task is None:
+                names = inputs_of(each.projection, [column.name for column in self._task.schema.stored])
+                with Rebuilder(writer, each.projection, budget, merge) as rebuilder:
+                    columns = [self._without_expired(order, n, self._gather(order, n, names)) for n in names]
+                    for arrays in aligned(columns):
+                        rebuilder.push(pa.RecordBatch.from_arrays(list(arrays), names))
+                    rebuilder.finish()
 
     def _write_key(self, writer: PartWriter, order: RowOrder, names: Sequence[str]) -> None:
         if not names:
@@ -335,22 +443,23 @@ class _Merge:
     ) -> None:
         """Write the columns of one group, and the skip indexes that read one of them alone."""
         if len(names) == 1:
-            self._write_column(writer, names[0], self._gather(order, names[0], names), alone[names[0]])
+            self._write_column(writer, order, names[0], self._gather(order, names[0], names), alone[names[0]])
             return
         rows = self._batch_rows(names, self._threads * len(self._sources))
         begun = [self._batches(source, names, rows) for source in self._sources]
         read = [list(batches) for batches in begun]
         for at, name in enumerate(names):
-            if name in self._maps:
-                self._write_column(writer, name, self._gather(order, name, [name]), alone[name])
+            if name in self._maps or (self._ttl is not None and self._ttl.regroups(name, order)):
+                self._write_column(writer, order, name, self._gather(order, name, [name]), alone[name])
                 continue
             sources = [iter([batch.column(at) for batch in batches]) for batches in read]
             arrays = self._ordered(name, sources, order)
-            self._write_column(writer, name, arrays, alone[name])
+            self._write_column(writer, order, name, arrays, alone[name])
 
     def _write_column(
-        self, writer: PartWriter, name: str, arrays: Iterator[pa.Array], alone: Sequence[BoundIndex]
+        self, writer: PartWriter, order: RowOrder, name: str, arrays: Iterator[pa.Array], alone: Sequence[BoundIndex]
     ) -> None:
+        arrays = self._without_expired(order, name, arrays)
         indexes = [writer.index(index) for index in alone]
 
         def passing() -> Iterator[pa.Array]:
@@ -366,14 +475,27 @@ class _Merge:
     def _write_index(self, writer: PartWriter, order: RowOrder, index: BoundIndex) -> None:
         """Write an index over several columns, which are gathered once more, together."""
         sink, names = writer.index(index), list(index.columns)
-        for arrays in aligned([self._gather(order, name, names) for name in names]):
+        for arrays in aligned([self._without_expired(order, n, self._gather(order, n, names)) for n in names]):
             sink.append(pa.RecordBatch.from_arrays(list(arrays), names))
         sink.finish()
+
+    def _without_expired(self, order: RowOrder, name: str, arrays: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        """The values of a column, of which those that have expired are the default."""
+        if self._ttl is None or not self._ttl.is_changed(name):
+            return arrays
+        return self._ttl.without_expired(name, arrays, lambda other: self._gather(order, other, [name, other]))
+
+    def _rows_of(self, order: RowOrder, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Columns of the rows of an order, in blocks."""
+        for arrays in aligned([self._gather(order, name, names) for name in names]):
+            yield pa.RecordBatch.from_arrays(list(arrays), list(names))
 
     def _gather(self, order: RowOrder, name: str, together: Sequence[str]) -> Iterator[pa.Array]:
         """One column in order, in spans that are the same for all columns gathered `together`."""
         span = self._batch_rows(together, self._threads)
         rows = self._batch_rows(together, self._threads * len(self._sources))
+        if self._ttl is not None and self._ttl.regroups(name, order):
+            return self._ttl.regrouped(name)
         if name in self._maps:
             return self._gather_map(order, name, rows, span)
         begun = [self._batches(source, [name], rows) for source in self._sources]
@@ -388,7 +510,8 @@ class _Merge:
         kind = Tuple(tuple(self._task.schema.column(each).type for each in columns), columns)
         begun = [self._batches(source, columns, rows) for source in self._sources]
         sources = [(joined_columns(batch, columns) for batch in batches) for batches in begun]
-        whole = combine_column(kind, sources, order, mode.combination.rules[name], span)
+        groups, rule = order.combined or order, mode.combination.rules[name]
+        whole = combine_column(kind, sources, groups, rule, span, order.removed)
         return (array.field(columns.index(name)) for array in whole)
 
     def _ordered(
@@ -397,8 +520,7 @@ class _Merge:
         """The column of the result."""
         kind, combination = self._task.schema.column(name).type, self._mode.combination if self._mode else None
         if combination is not None and name in combination.rules:
-            groups = self._combined or order
-            return combine_column(kind, sources, groups, combination.rules[name], span, self._removed)
+            return combine_column(kind, sources, order.combined or order, combination.rules[name], span, order.removed)
         return gather_column(kind, sources, order, span)
 
     def _batches(self, source: SourceReader, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:

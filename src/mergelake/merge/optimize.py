@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 
 from mergelake.core.cancel import check, current
 from mergelake.core.errors import MergelakeError, UnavailableError, error
@@ -15,14 +16,19 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.progress import OnProgress, Progress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.log.state import ActivePart
+from mergelake.log.volatile import lacking
 from mergelake.merge.commit import commit_merges
 from mergelake.merge.deduplicate import deduplicated_columns
 from mergelake.merge.plan import MergeTask, plan_merge
-from mergelake.merge.select import select_optimize
+from mergelake.merge.select import merge_bytes_limit, select_optimize
 from mergelake.merge.together import execute_together, groups, is_simple
+from mergelake.merge.ttl_drop import drop_expired
+from mergelake.merge.ttl_select import TtlMerge, select_ttl_merge
 from mergelake.order.replacing import ENGINE as REPLACING
+from mergelake.order.ttl import has_ttl, table_ttl
 from mergelake.parts.fetch import is_remote
-from mergelake.table.handle import TableHandle
+from mergelake.table.handle import Snapshot, TableHandle
 
 RunMerges = Callable[
     [TableHandle, Sequence[MergeTask], "threading.Event | None", Callable[[int], None]], Sequence[PartManifest]
@@ -55,18 +61,55 @@ def plan_optimize(
         columns = deduplicated_columns(snapshot.schema, None if isinstance(deduplicate, bool) else deduplicate)
     if cleanup:
         check_cleanup(snapshot.schema, whole=final and partition_id is None)
+    now_ms = handle.clock.now_ms()
+    asked = _ttl_merge(snapshot, now_ms // 1000) if partition_id is None and not final else None
+    if asked is not None:
+        merge = plan_merge(
+            handle.directory,
+            snapshot.schema,
+            asked.parts,
+            asked.kind,
+            snapshot.version,
+            snapshot.mutations,
+            now_ms,
+        )
+        return [replace(merge, deduplicate=columns)]
     chosen = select_optimize(
         snapshot.parts,
         snapshot.settings,
-        handle.clock.now_ms(),
+        now_ms,
         partition_id=partition_id,
         final=final,
         skip_merged=skip_merged,
         throw_if_noop=throw_if_noop,
     )
-    plan = partial(plan_merge, handle.directory, snapshot.schema, kind="optimize", base_version=snapshot.version)
+    plan = partial(
+        plan_merge,
+        handle.directory,
+        snapshot.schema,
+        kind="optimize",
+        base_version=snapshot.version,
+        time_ms=now_ms,
+    )
     tasks = [plan(parts=parts, mutations=snapshot.mutations) for parts in chosen]
     return [replace(task, deduplicate=columns, cleanup=cleanup and final) for task in tasks]
+
+
+def _ttl_merge(snapshot: Snapshot, now: int) -> TtlMerge[ActivePart] | None:
+    """The merge that the TTL of the table asks for first, in any partition."""
+    schema = snapshot.schema
+    if not has_ttl(schema):
+        return None
+    ttl, found = table_ttl(schema), list[TtlMerge[ActivePart]]()
+    limit = merge_bytes_limit(snapshot.settings)
+    for _, group in groupby(snapshot.parts, key=lambda part: part.info.partition_id):
+        parts = list(group)
+        busy = {part.manifest.id for part in parts if lacking(snapshot.mutations, part.info)}
+        merge = select_ttl_merge(parts, ttl, snapshot.settings, now, bytes_max=limit, busy=busy)
+        if merge is not None:
+            found.append(merge)
+    kinds = ("ttl_drop", "ttl_delete", "ttl_recompress")
+    return min(found, key=lambda merge: (kinds.index(merge.kind), merge.due), default=None)
 
 
 def check_cleanup(schema: TableSchema, *, whole: bool) -> None:
@@ -106,15 +149,44 @@ def optimize(
     fresh; with `one_job` all that are not executed together are run by one call of `run`. One that fails does not undo
     the others: the first error is raised at the end.
     """
+    dropped = 0
+    if has_ttl(handle.log.state.schema):
+        # Without FINAL, as nodes do; with it, only where nothing else is in the partition that the engine would judge.
+        names = None if partition_id is None else [partition_id]
+        dropped = len(drop_expired(handle, names, whole=final or partition_id is not None).parts)
     tasks = plan_optimize(
         handle,
         partition_id=partition_id,
         final=final,
         skip_merged=skip_merged,
-        throw_if_noop=throw_if_noop,
+        throw_if_noop=throw_if_noop and not dropped,
         deduplicate=deduplicate,
         cleanup=cleanup,
     )
+    return run_tasks(handle, run, tasks, one_job=one_job, threads=threads, on_progress=on_progress)
+
+
+def rewrite(handle: TableHandle, run: RunMerges, names: Sequence[str], *, one_job: bool, threads: int = 1) -> int:
+    """Write parts anew, each by a merge of its own, with the table's columns as they are now; returns how many.
+
+    `names` of parts that are no longer active are left out. Errors as of `optimize`.
+    """
+    snapshot, wanted = handle.snapshot(), frozenset(names)
+    plan = partial(plan_merge, handle.directory, snapshot.schema, kind="optimize", base_version=snapshot.version)
+    tasks = [plan(parts=(part,), mutations=snapshot.mutations) for part in snapshot.parts if part.name in wanted]
+    return run_tasks(handle, run, tasks, one_job=one_job, threads=threads, on_progress=None)
+
+
+def run_tasks(
+    handle: TableHandle,
+    run: RunMerges,
+    tasks: list[MergeTask],
+    *,
+    one_job: bool,
+    threads: int = 1,
+    on_progress: OnProgress | None = None,
+) -> int:
+    """Execute and commit merges, as `optimize` says; returns how many."""
     work = _Work(handle, run, on_progress, sum(task.rows for task in tasks))
     simple, left = _parted(tasks, is_simple) if len(tasks) > 1 else ([], tasks)
     for group in groups(simple):

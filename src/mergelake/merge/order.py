@@ -38,6 +38,10 @@ class RowOrder:
     """The bit of a row that is left out: 128, or 32768 for more than 127 sources."""
     rows: int
     """Rows of the result."""
+    combined: RowOrder | None = None
+    """Of an engine that combines rows: the order with those that are removed; None: none is."""
+    removed: NDArray[np.bool_] | None = None
+    """Of each row of `combined` whether it is removed."""
     _all: NDArray[np.int64] | None = field(default=None, init=False, repr=False, compare=False)
 
     def spans(self, rows: int) -> Iterator[Entries]:

@@ -64,8 +64,8 @@ class MergeTask:
     result: PartInfo
     """The name of the result if it is committed while the sources are active."""
     kind: str = "regular"
-    """`regular` (chosen by the selector), `forced` (a rested partition), `optimize` (requested by a user), or
-    `mutation` (one source, whose rows are not collapsed)."""
+    """`regular` (chosen by the selector), `forced` (a rested partition), `optimize` (requested by a user), `ttl_drop`,
+    `ttl_delete` and `ttl_recompress` (a TTL asks for it), or `mutation` (one source, whose rows are not collapsed)."""
     base_version: int = 0
     """Version of the table at which this was decided: `PartManifest.base_version` of the result."""
     local: bool = False
@@ -78,6 +78,8 @@ class MergeTask:
     """Columns: of the result's rows that are equal in all of them only the first stays."""
     cleanup: bool = False
     """Rows of a ReplacingMergeTree that are marked deleted do not stay."""
+    time_ms: int = 0
+    """The current time for the TTL of the table; 0: nothing expires."""
 
     @property
     def rows(self) -> int:
@@ -112,11 +114,12 @@ def plan_merge(
     kind: str = "regular",
     base_version: int = 0,
     mutations: Sequence[PendingMutation] = (),
+    time_ms: int = 0,
 ) -> MergeTask:
     """The task that merges `parts`: active neighbours of one partition, in block order, as a selector returns them.
 
     `base_version` is the table's version at which they were chosen, `mutations` are those of that version: each part
-    gets the ones that it lacks, before it is merged.
+    gets the ones that it lacks, before it is merged. `time_ms` is the time by which rows expire.
     Raises NOT_IMPLEMENTED for an engine that cannot be merged here, TOO_MANY_PARTS for more than `SOURCES_MAX`.
     """
     check_engine(schema)
@@ -133,7 +136,7 @@ def plan_merge(
         MergeSource(part.info, part.manifest, lacks=lacking(mutations, part.info) if mutations else ())
         for part in parts
     )
-    task = MergeTask(directory, schema, sources, merged_name(infos), kind, base_version)
+    task = MergeTask(directory, schema, sources, merged_name(infos), kind, base_version, time_ms=time_ms)
     last = max((task.result.mutation, *task.mutations))
     return replace(task, result=replace(task.result, mutation=last))
 

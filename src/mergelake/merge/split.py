@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from mergelake.core.types import DataType
 from mergelake.format.values import encode_values
 from mergelake.merge.plan import MergeTask
+from mergelake.merge.ttl import expiry_text
 from mergelake.order.merging import merge_runs
 
 Key = Sequence[pa.Array]
@@ -70,5 +71,6 @@ def split_id(task: MergeTask, keys: Sequence[bytes]) -> str:
     sources = [[source.manifest.id, [mutation.id for mutation in source.lacks]] for source in task.sources]
     schema = json.dumps(task.schema.to_json(), sort_keys=True)
     merge = [task.directory, str(task.result), task.cleanup, sources, schema]
+    merge += [text for text in (expiry_text(task),) if text]
     text = json.dumps([*merge, [key.hex() for key in keys]])
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

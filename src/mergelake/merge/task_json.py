@@ -35,7 +35,7 @@ from mergelake.merge.plan import MergeSource, MergeTask, Split
 FORMAT = 1
 """The format of both documents that this version writes and reads."""
 _ID = re.compile("[0-9a-f]{32}")
-KINDS = ("regular", "forced", "optimize", "mutation")
+KINDS = ("regular", "forced", "optimize", "ttl_drop", "ttl_delete", "ttl_recompress", "mutation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,7 @@ class _Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: str = ""
     deduplicate: tuple[str, ...] | None = None
     cleanup: bool = False
+    time_ms: Count = 0
 
 
 class _Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -133,6 +134,7 @@ def encode_task(url: str, task: MergeTask) -> bytes:
             **split,
             **({"deduplicate": task.deduplicate} if task.deduplicate is not None else {}),
             **({"cleanup": True} if task.cleanup else {}),
+            **({"time_ms": task.time_ms} if task.time_ms else {}),
         }
     )
 
@@ -166,7 +168,7 @@ def decode_task(data: bytes) -> PlannedTask:
         task = MergeTask(
             raw.directory, schema, sources, result, raw.kind, raw.base_version, split=split, slice=raw.slice
         )
-        task = replace(task, deduplicate=raw.deduplicate, cleanup=raw.cleanup)
+        task = replace(task, deduplicate=raw.deduplicate, cleanup=raw.cleanup, time_ms=raw.time_ms)
         _check(task)
     return PlannedTask(raw.url, task, raw.digest)
 

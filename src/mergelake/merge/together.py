@@ -29,6 +29,7 @@ from mergelake.format.partition import Partition
 from mergelake.merge.plan import MergeTask
 from mergelake.order.keys import table_keys
 from mergelake.order.modes import collapse_block, working_mode
+from mergelake.order.ttl import has_ttl
 from mergelake.parts.default_codec import CODEC_FILE, default_codec
 from mergelake.parts.joined import JoinedReader, WholePart, fetch_whole_parts, is_joinable
 from mergelake.parts.objects import PartObjects
@@ -56,6 +57,8 @@ def is_simple(task: MergeTask) -> bool:
     size = task.plain_bytes
     return (
         judges_rows_alone(schema)
+        and (schema.engine == "MergeTree" or not schema.projections)
+        and not has_ttl(schema)
         and not task.local
         and task.deduplicate is None
         and not task.cleanup

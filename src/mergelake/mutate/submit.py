@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mergelake.core.errors import error, there_are
+from mergelake.core.errors import ConflictError, error, there_are
+from mergelake.log.immutable import mutable_scope
 from mergelake.log.operations import KillMutation, Mutation
 from mergelake.log.state import PendingMutation, State
 from mergelake.log.volatile import unfinished
@@ -38,10 +39,13 @@ def submit(
     mutation_id = handle.ids.new_id()
 
     def build(state: State) -> Sequence[Mutation]:
+        if given.schema_version not in (0, state.schema_version):
+            raise ConflictError("The table was altered meanwhile", hint="Run the statement again")
         checked = validate(commands, state.schema, given)
         check_unfinished(state, unfinished_max)
         partitions = {command.partition_id for command in checked}
-        scope = None if None in partitions else tuple(sorted(name for name in partitions if name is not None))
+        stated = tuple(sorted(name for name in partitions if name is not None))
+        scope = stated if None not in partitions else mutable_scope(state, stated)
         return (
             Mutation(
                 mutation_id, commands_text(checked), scope, drops_rows(checked), schema_version=state.schema_version

@@ -19,8 +19,9 @@ from mergelake.log.volatile import unfinished
 from mergelake.mutate.expressions import VIRTUAL_COLUMNS, delete_condition, printed, settled
 from mergelake.order.keys import bind_key, table_keys
 from mergelake.order.modes import mode_of
+from mergelake.table.define_projections import LIGHTWEIGHT_MODE, lightweight_mode
 from mergelake.table.mutations import open_mutations
-from mergelake.views.bound import bind_command, bind_condition, bind_value
+from mergelake.views.bound import bind_command, bind_condition, bind_value, command_trees
 from mergelake.views.commands import ROW_EXISTS, Command, Delete, Update, commands_text, parse_commands
 
 
@@ -32,6 +33,8 @@ class Submission:
     """The time that `now()` returns, in milliseconds since the epoch."""
     table: str = ""
     """`database.table`, which may stand before the names of columns."""
+    schema_version: int = 0
+    """The version of the schema from which commands were made that follow from it; 0: they do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,15 @@ def validate(commands: Sequence[Command], schema: TableSchema, given: Submission
     """The commands as they are logged. Raises the errors of ClickHouse for what it refuses."""
     if not commands:
         raise error("BAD_ARGUMENTS", "A mutation without a command", "Give an UPDATE or a DELETE")
+    lightly = any(isinstance(command, Delete) and command.lightweight for command in commands)
+    if lightly and schema.projections and lightweight_mode(schema) == "throw":
+        message = f"DELETE query is not allowed for a table that has projections: {LIGHTWEIGHT_MODE} = throw"
+        hint = f"Set {LIGHTWEIGHT_MODE} of the table to 'rebuild' or 'drop', or ALTER TABLE … DELETE"
+        raise error("SUPPORT_IS_DISABLED", message, hint)
     checked = tuple(_checked(command, schema, given) for command in commands)
     for command in checked:
         bind_command(command, schema)
+        _check_dependents(command, schema)
     text = commands_text(checked)
     try:
         same = parse_commands(text) == checked
@@ -158,13 +167,22 @@ def _check_assignments(command: Update, schema: TableSchema) -> None:
         if name in fixed:
             hint = "DELETE the rows, and INSERT them anew"
             raise error("CANNOT_UPDATE_COLUMN", f"Cannot UPDATE key column {name}", hint)
-        if schema.has(name) and schema.column(name).default_kind == "MATERIALIZED":
+        if schema.has(name) and schema.column(name).default_kind == "MATERIALIZED" and not command.own_value:
             hint = "It follows from the columns of its expression"
             raise error("CANNOT_UPDATE_COLUMN", f"Cannot UPDATE materialized column {name}", hint)
         _check_nested(name, schema)
         if schema.has(name) and t.holds(schema.column(name).type, t.Variant, t.Dynamic, t.Json, t.AggregateFunction):
             message = f"UPDATE of the column {name} of type {schema.column(name).type} is not supported"
             raise error("NOT_IMPLEMENTED", message, "DELETE the rows, and INSERT them anew")
+
+
+def _check_dependents(command: Command, schema: TableSchema) -> None:
+    """CANNOT_UPDATE_COLUMN if a MATERIALIZED column of a key follows from what a command updates."""
+    fixed = fixed_columns(schema)
+    for group in command_trees(command, schema)[1][1:]:
+        for name in sorted(fixed & group.keys()):
+            message = f"The update changes the MATERIALIZED column {name}, which is a key column"
+            raise error("CANNOT_UPDATE_COLUMN", message, "DELETE the rows, and INSERT them anew")
 
 
 def _check_nested(name: str, schema: TableSchema) -> None:

@@ -79,6 +79,8 @@ class TableView:
 
     joins: bool = False
     """Whether its merges of small parts can be executed together."""
+    expiring: int = 0
+    """Running merges that its TTL asked for."""
 
     @property
     def settings(self) -> TableSettings:
@@ -110,6 +112,8 @@ class Merge(_OfParts):
 
     joins: bool = False
     """Whether it may be executed together with others."""
+    kind: str = "regular"
+    """As of `MergeTask`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +186,17 @@ class Renew:
 
 
 @dataclass(frozen=True, slots=True)
+class DropExpired:
+    """Drop the parts of which no row stays by the TTL."""
+
+    table_id: str
+    partitions: tuple[str, ...]
+    """Those with such parts."""
+    busy: frozenset[str]
+    """Ids of parts in use here."""
+
+
+@dataclass(frozen=True, slots=True)
 class EndMutations:
     """Commit that mutations are finished which no part lacks: the last that did were dropped, or there are none."""
 
@@ -200,6 +215,6 @@ class Discard:
 
 LongWork: TypeAlias = Merge | Mutate | Build | Upload
 """Work that takes time, one slot each."""
-ShortWork: TypeAlias = Propose | Adopt | PublishVolatile | Abandon | Renew | EndMutations | Discard
+ShortWork: TypeAlias = Propose | Adopt | PublishVolatile | Abandon | Renew | EndMutations | DropExpired | Discard
 """A commit, or a few deletions on the disk."""
 Action: TypeAlias = LongWork | ShortWork

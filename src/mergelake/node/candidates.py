@@ -7,7 +7,7 @@ tick follows the running work and the changes. A memory only saves work: with a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from mergelake.core.manifest import PartManifest, encode_files
@@ -18,6 +18,7 @@ from mergelake.merge.budget import BudgetRules, Outlines
 from mergelake.merge.ranking import Found, Ranking, Rest, Rules, best_merge
 from mergelake.merge.scoring import SelectorSettings
 from mergelake.merge.select import is_free, rest_asked_s
+from mergelake.merge.ttl_select import TtlMemory
 from mergelake.merge.volatile import LocalPart, OnDisk, settled
 from mergelake.node.actions import NodeView, TableView
 from mergelake.table.mutations import open_mutations
@@ -33,6 +34,7 @@ class Memory:
         self._rankings: dict[Rules, tuple[Partitions, Ranking[ActivePart]]] = {}
         self._rest: tuple[Partitions, Rest[ActivePart]] | None = None
         self._outlines: tuple[Partitions, Outlines] | None = None
+        self._expiry: tuple[int, Partitions, TtlMemory[ActivePart]] | None = None
 
     @property
     def scored(self) -> int:
@@ -57,6 +59,17 @@ class Memory:
         rest.update(partitions if changed is None else changed, lambda name: partitions.get(name, ()))
         self._rest = partitions, rest
         return rest
+
+    def expiry(
+        self, schema_version: int, partitions: Partitions, make: Callable[[], TtlMemory[ActivePart]]
+    ) -> TtlMemory[ActivePart]:
+        """These partitions by when a TTL asks for something; `make` makes the memory of a schema."""
+        known = self._expiry if self._expiry and self._expiry[0] == schema_version else None
+        changed = partitions.touched_since(known[1]) if known else None
+        memory = known[2] if known and changed is not None else make()
+        memory.update(partitions if changed is None else changed, lambda name: partitions.get(name, ()))
+        self._expiry = schema_version, partitions, memory
+        return memory
 
     def outlines(self, rules: BudgetRules, partitions: Partitions, now_ms: int) -> Outlines:
         """The outlines of these partitions for the budget."""

@@ -2,7 +2,8 @@
 
 It is called once a tick. For each table it first does housekeeping (drops bytes that are not needed, gives up failed
 volatile parts, publishes uploaded ones, renews the lease), then uploads, then builds the volatile parts that it owns or
-adopts, and finally, tables in turn, selects new merges and the parts to be rewritten for mutations (`Mutate`):
+adopts, drops what has expired (`expiring`), and finally, tables in turn, selects new merges and the parts to be
+rewritten for mutations (`Mutate`):
 
 - If merges are volatile (`are_volatile`), a merge begins as a volatile part (`Propose`), which claims its blocks for
   this node. Those of fresh parts are for the disk; they may use top-level active parts and volatile parts whose bytes
@@ -47,6 +48,7 @@ from mergelake.node.actions import (
     Upload,
 )
 from mergelake.node.candidates import Candidates, Memory
+from mergelake.node.expiring import expired, ttl_merge
 from mergelake.node.room import Cached, DiskRoom, build_size
 from mergelake.node.spending import Spending
 from mergelake.table.mutations import finished_by, open_mutations
@@ -80,6 +82,8 @@ def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory
         chosen = _uploads(node, table, spending.get(table.table_id))[: max(0, uploads)]
         uploads -= len(chosen)
         actions += chosen
+    dropping = {table.table_id: expired(node, table, memories.setdefault(table.table_id, Memory())) for table in awake}
+    actions += [drop for drop in dropping.values() if drop is not None]
     used = sum(len(table.merging) + len(table.building) for table in tables)
     for table in awake:
         for work in _builds(node, table):
@@ -95,7 +99,9 @@ def tick(node: NodeView, tables: Sequence[TableView], memories: dict[str, Memory
     # One slot is for mutations as long as any waits, so neither holds up the other; they take what merges leave.
     reserved = min(waiting, max(0, 1 - running))
     if node.merges and not node.draining:
-        merges, beside = _new_merges(node, awake, used, room, memories, spending, reserved)
+        # Where parts are dropped now, merges wait for the next tick: they would take the same parts.
+        others = [table for table in awake if dropping[table.table_id] is None]
+        merges, beside = _new_merges(node, others, used, room, memories, spending, reserved)
         taken = {part_id for work in merges if isinstance(work, Merge) for part_id in work.part_ids}
         taken |= {source for work in merges if isinstance(work, Propose) for source in work.source_ids}
         actions += merges
@@ -311,6 +317,7 @@ def _new_merges(
     total = max(node.slots.total - reserved, min(1, node.slots.total - used))
     if used >= total:
         return started, 0
+    running = sum(table.expiring for table in tables)
     waiting = [table for table in tables if table.merges and not _left_to_others(node, table)]
     candidates = {
         table.table_id: Candidates(node, table, memories.setdefault(table.table_id, Memory()), claimed=False)
@@ -328,6 +335,10 @@ def _new_merges(
             limit = merge_bytes_limit(table.settings, busy_slots, node.slots)
             work: Merge | Propose | None = None
             if limit:
+                expiring = running + sum(isinstance(each, Merge) and each.kind != "regular" for each in started)
+                if budget is None and expiring < table.settings.integer("max_number_of_merges_with_ttl_in_pool"):
+                    work = ttl_merge(node, table, memories[table.table_id], elements, limit)
+            if limit and work is None:
                 work = (
                     _direct(table, busy_slots, limit, elements)
                     if budget is None

@@ -46,6 +46,7 @@ from mergelake.log.volatile import dependents, leaves, pending
 from mergelake.merge.commit import commit_merge, commit_merges
 from mergelake.merge.plan import MergeTask, plan_merge
 from mergelake.merge.together import judges_rows_alone
+from mergelake.merge.ttl_drop import drop_expired
 from mergelake.merge.volatile import LocalPart, build_task
 from mergelake.mutate.commit import note_finished, run_tasks
 from mergelake.mutate.plan import mutation_task
@@ -55,6 +56,7 @@ from mergelake.node.actions import (
     Adopt,
     Build,
     Discard,
+    DropExpired,
     EndMutations,
     LongWork,
     Merge,
@@ -134,6 +136,7 @@ class TableWorker:
         self._merging: dict[frozenset[str], tuple[int, str]] = {}
         """Running merges: ids of the sources -> the version at which it began, and the partition."""
         self._mutating: set[frozenset[str]] = set()
+        self._expiring: set[frozenset[str]] = set()
         """Those of them that are mutations."""
         self._building: dict[str, int] = {}
         self._uploading: dict[str, int] = {}
@@ -181,6 +184,7 @@ class TableWorker:
                 frozenset(self._mutating),
                 merges,
                 not state.dropped and self._can_join(state),
+                len(self._expiring),
             )
 
     def _can_join(self, state: State) -> bool:
@@ -258,6 +262,8 @@ class TableWorker:
                     self._merging[action.part_ids] = version, action.partition_id
                     if isinstance(action, Mutate):
                         self._mutating.add(action.part_ids)
+                    elif action.kind != "regular":
+                        self._expiring.add(action.part_ids)
                 case Build(_, volatile_id):
                     self._building[volatile_id] = version
                 case Upload(_, volatile_id):
@@ -284,6 +290,7 @@ class TableWorker:
                     case Merge() | Mutate():
                         self._merging.pop(action.part_ids, None)
                         self._mutating.discard(action.part_ids)
+                        self._expiring.discard(action.part_ids)
                     case Build(_, volatile_id):
                         self._building.pop(volatile_id, None)
                     case Upload(_, volatile_id):
@@ -426,6 +433,8 @@ class TableWorker:
                 self._commit_alive([])
             case EndMutations():
                 note_finished(self.handle)
+            case DropExpired():
+                self._drop_expired(action)
             case Discard():
                 self._discard(action)
 
@@ -439,11 +448,22 @@ class TableWorker:
             self._failures.merged([source.info for source in task.sources])
         self._merged(task, merged.manifest, running)
 
+    def _drop_expired(self, action: DropExpired) -> None:
+        dropped = drop_expired(self.handle, action.partitions, action.busy)
+        facts = {"table": self.name, "parts": len(dropped.parts), "rows": dropped.rows}
+        _logger.info("dropped %d expired parts", len(dropped.parts), extra=event_of("expire", **facts))
+
     def _planned(self, action: Merge) -> MergeTask:
         handle, state = self.handle, self.handle.log.state
         version = self._merging[action.part_ids][0]
         return plan_merge(
-            handle.directory, state.schema, action.sources, base_version=version, mutations=state.mutations
+            handle.directory,
+            state.schema,
+            action.sources,
+            action.kind,
+            base_version=version,
+            mutations=state.mutations,
+            time_ms=handle.clock.now_ms(),
         )
 
     def _begin(self, action: LongWork, task: MergeTask) -> Running:

@@ -41,6 +41,19 @@ class PartTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class PartTtl:
+    """When the rows of a part expire."""
+
+    infos: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """As in `PartManifest`."""
+    file: bytes = b""
+    """The contents of `ttl.txt`; empty: there is no such file."""
+
+
+NO_TTL = PartTtl()
+
+
+@dataclass(frozen=True, slots=True)
 class PartSpec:
     """Properties of a part that are known before its rows are written."""
 
@@ -62,6 +75,9 @@ class PartSpec:
     """Contents of `columns.txt`, if they were encoded for another part."""
     codec: Codec | None = None
     """Default codec of the part (`parts.default_codec`); None: that of a small one."""
+    ttl: PartTtl = NO_TTL
+    without: frozenset[str] = frozenset()
+    """Columns that are not written: all of their values have expired, and are the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,5 +108,22 @@ class SortedRows:
     partition_sources: Mapping[str, tuple[pa.Array, DataType]] = field(default_factory=dict)
     """Values and types of the columns and subcolumns that the partition key's expressions use: their extremes are
     stored in the manifest (`encoded` includes them)."""
+    ttl: PartTtl = NO_TTL
     encoded: Encoded | None = None
     """Columns encoded together with those of other parts (`format.many`): used if the part is one granule."""
+    projections: Sequence[ProjectionRows] = ()
+    """The projections of the part."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionRows:
+    """The rows of a projection of a part."""
+
+    name: str
+    digest: str
+    """As in `ProjectionPart`."""
+    schema: TableSchema
+    """Schema of the projection."""
+    key_types: Sequence[DataType]
+    """Types of its primary key's columns."""
+    rows: SortedRows

@@ -27,7 +27,7 @@ ClickHouse attaches the directory read-only by the statement of `definition.crea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -40,15 +40,16 @@ from mergelake.core.settings import TableSettings
 from mergelake.format.partition import Partition
 from mergelake.log.head_freshness import HEAD_FRESHNESS_S, Instant
 from mergelake.log.retention import reachable
-from mergelake.log.state import ActivePart
+from mergelake.log.state import ActivePart, State
 from mergelake.log.volatile import unfinished
 from mergelake.order.keys import table_keys
 from mergelake.parts.fetch import fetch_whole
 from mergelake.parts.layout import layout
-from mergelake.parts.listing import CHUNK_BYTES, file_chunks
+from mergelake.parts.listing import CHUNK_BYTES, file_chunks, projection_names
 from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.writer import PartWriter
-from mergelake.publish.plan import GRACE_SECONDS, EmptyPart, empty_info, shown_token
+from mergelake.publish.plan import GRACE_SECONDS, EmptyPart, empty_info, projection_token, shown_token
+from mergelake.publish.served import admit, forget_served, holds_other_names
 from mergelake.publish.shown import Shown
 from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
@@ -76,6 +77,15 @@ class PublishReport:
     """Covered names that are still visible."""
     pending: tuple[str, ...] = ()
     """Mutations that some part lacks. While there are any, nothing new is shown."""
+    outdated: tuple[str, ...] = ()
+    """Parts with columns under names or types of before: they have to be rewritten first, and nothing new is shown."""
+    redefined: str = ""
+    """Why a server that has attached the table would read it wrongly. Nothing new is shown until it was detached."""
+
+    @property
+    def held_back(self) -> bool:
+        """Whether the newest version is not shown yet."""
+        return bool(self.pending or self.outdated or self.redefined)
 
 
 def publish(handle: TableHandle, *, grace_seconds: float = GRACE_SECONDS) -> PublishReport:
@@ -107,6 +117,7 @@ def follow(
     check_seconds("grace_seconds", grace_seconds)
     looked, waiting, due_s = 0, 0, 0.0
     pending: tuple[str, ...] = ()
+    held_back = ""
     handle.refresh()
     while not stop():
         state, now_s = handle.log.state, handle.clock.monotonic_s()
@@ -114,8 +125,10 @@ def follow(
             report = _round(handle, grace_seconds)
             looked, waiting = max(report.version, state.version), report.waiting
             due_s = now_s + max(grace_seconds / 4, poll_seconds)
-            changes = report.added or report.dropped or report.removed or set(report.pending) - set(pending)
-            pending = report.pending
+            why = f"{report.redefined}{report.outdated}" if report.held_back else ""
+            news = set(report.pending) - set(pending) or why != held_back
+            changes = report.added or report.dropped or report.removed or news
+            pending, held_back = report.pending, why
             if on_report is not None and changes:
                 on_report(report)
         if stop():
@@ -127,6 +140,7 @@ def unpublish(handle: TableHandle) -> int:
     """Remove all names, so that nothing is visible; returns how many there were. ClickHouse must detach first."""
     keys = [meta.key for meta in handle.store.list(f"{handle.directory}/__meta/")]
     handle.store.delete(keys)
+    forget_served(handle)
     return len(keys)
 
 
@@ -148,7 +162,13 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
     lacked = unfinished(state)
     if lacked:
         return PublishReport(shown.published, (), (), (), 0, tuple(mutation.name for mutation in lacked))
+    if shown.served != state.schema_version:
+        if (reason := admit(handle, state, named=len(shown) > 0)) is not None:
+            return PublishReport(shown.published, (), (), (), 0, redefined=reason)
+        shown.served = state.schema_version
     plan = shown.plan(_EVER_MS, 0)
+    if outdated := _outdated(state, [shown.active()[part_id] for part_id in plan.add]):
+        return PublishReport(shown.published, (), (), (), 0, outdated=outdated)
     if plan.remove and grace_ms:
         # The age of names is measured by the store's clock, which dated them.
         plan = shown.plan(Notes(store, directory, handle.ids).now_ms(), grace_ms)
@@ -161,6 +181,7 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
             together = any(part.info.mutation for part in adding.values())
             for token, part in adding.items():
                 lay_out(store, directory, part.manifest, token, pool)
+                _name_projections(store, directory, part)
                 if not together:
                     _name(store, directory, token, part.info)
             names = [pool.submit(_name, store, directory, t, p.info) for t, p in adding.items()] if together else []
@@ -178,7 +199,8 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
         # Names that were just written may cover old ones.
         names_shown(handle, shown)
         removed, named = shown.plan(_EVER_MS, 0).remove, shown.names()
-    store.delete([f"{directory}/__meta/{token}/prefix.path" for token in removed])
+    for tokens in (removed, shown.projections(frozenset(removed))):
+        store.delete([f"{directory}/__meta/{token}/prefix.path" for token in tokens])
     infos = {name.token: name.info for name in named}
     stale = sum(name.part_id not in active and not name.empty for name in named)
     shown.published = state.version
@@ -189,6 +211,13 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
         tuple(str(infos[token]) for token in removed),
         stale - sum(empty_info(token) is None for token in removed),
     )
+
+
+def _outdated(state: State, parts: Sequence[ActivePart]) -> tuple[str, ...]:
+    """The names of the parts that a server would read wrongly by the names of their columns."""
+    versions = {part.manifest.schema_version for part in parts} - {state.schema_version}
+    others = {version for version in versions if holds_other_names(state.schemas[version], state.schema)}
+    return tuple(part.name for part in parts if part.manifest.schema_version in others)
 
 
 def _take_back(handle: TableHandle, added: Mapping[str, ActivePart], covers: Iterable[EmptyPart]) -> None:
@@ -204,17 +233,32 @@ def _take_back(handle: TableHandle, added: Mapping[str, ActivePart], covers: Ite
 
 
 def lay_out(store: Store, directory: str, manifest: PartManifest, token: str, pool: Pool) -> None:
-    """Write the files of a part as plain objects `<token>/<file>`, except those that exist already."""
+    """Write the files of a part as plain objects `<token>/<file>`, except those that exist already.
+
+    Those of a projection go into a directory of its own.
+    """
     files, prefix = manifest.file_table(), f"{directory}/{token}/"
     missing = [files[name] for name in layout(directory, manifest).elsewhere(prefix)]
     small = [file.name for file in missing if file.size <= CHUNK_BYTES]
     bodies = fetch_whole(store, directory, files, small)
-    puts = [pool.submit(store.put, prefix + n, bytes(body)) for n, body in zip(small, bodies, strict=True)]
+
+    def place(name: str) -> str:
+        projection, inside, inner = name.partition(".proj/")
+        return f"{directory}/{projection_token(manifest.id, projection)}/{inner}" if inside else prefix + name
+
+    puts = [pool.submit(store.put, place(n), bytes(body)) for n, body in zip(small, bodies, strict=True)]
     for file in missing:
         if file.size > CHUNK_BYTES:
-            store.put_large(prefix + file.name, map(bytes, file_chunks(store, directory, file)))
+            store.put_large(place(file.name), map(bytes, file_chunks(store, directory, file)))
     for put in puts:
         put.result()
+
+
+def _name_projections(store: Store, directory: str, part: ActivePart) -> None:
+    """Name the projections of a part: ClickHouse does not look there before the part itself has its name."""
+    for name in projection_names(part.manifest.file_table()):
+        token = projection_token(part.manifest.id, name)
+        store.put(f"{directory}/__meta/{token}/prefix.path", f"{part.info}/{name}.proj/".encode())
 
 
 def _name(store: Store, directory: str, token: str, info: PartInfo) -> None:

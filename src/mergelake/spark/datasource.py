@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import datasource as ds
 
-from mergelake.core.errors import error
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.manifest import PartManifest
 from mergelake.scan.predicate import all_types, requested_columns
 from mergelake.spark.filters import filter_text
@@ -40,10 +40,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from mergelake.core.schema import TableSchema
+    from mergelake.log.operations import LogOp
+    from mergelake.log.state import State
     from mergelake.order.states import StateMerger
     from mergelake.scan.plan import ScanPlan
     from mergelake.scan.request import ScanRequest
+    from mergelake.table.alter.evolution import Evolution
     from mergelake.table.handle import Snapshot, TableHandle
+    from mergelake.upsert.overwrite import Overwrite
 
 TASKS = 16
 """Number of tasks of a scan: a Python data source does not know the number of cores."""
@@ -88,17 +92,35 @@ class MergelakeDataSource(ds.DataSource):
         return reader_type(place, snapshot.version, snapshot.schema, request, shown, options.read_volatile, states)
 
     def writer(self, schema: StructType, overwrite: bool) -> MergelakeWriter:
-        """A writer that appends."""
+        """A writer that appends or, with `mode("overwrite")`, replaces rows."""
         options = write_options(self.options)
-        if overwrite:
+        if not overwrite and (options.dynamic or options.replace_where is not None):
+            name = "partitionOverwriteMode" if options.dynamic else "replaceWhere"
             raise error(
-                "NOT_IMPLEMENTED", "The mode overwrite is not supported", 'Use mode("append"), or TRUNCATE TABLE first'
+                "BAD_ARGUMENTS", f"The option {name} replaces rows, and the mode is append", 'mode("overwrite")'
             )
         handle = _open(options)
-        check_frame(handle.schema, schema)
+        if overwrite and options.merge_schema:
+            message = 'The option mergeSchema with mode("overwrite") is not supported'
+            raise error("NOT_IMPLEMENTED", message, "Add the columns by ALTER TABLE, or append an empty frame, before")
+        evolution = None
+        if options.merge_schema:
+            from mergelake.spark.write import evolved_for
+
+            evolution = evolved_for(handle, schema)
+        table_schema = handle.schema if evolution is None else evolution.schema
+        try:
+            check_frame(table_schema, schema)
+        except MergelakeError as refused:
+            if refused.name == "NO_SUCH_COLUMN_IN_TABLE":
+                refused.hint += '. The option mergeSchema, "true", adds columns'
+            raise
+        request = _overwrite(handle, options) if overwrite else None
         throttle(handle)
         place, base_version = TablePlace.of(handle), handle.base_version()
-        return MergelakeWriter(place, handle.schema, base_version, options.dedup_token, type(self).states)
+        return MergelakeWriter(
+            place, table_schema, base_version, options.dedup_token, type(self).states, request, evolution
+        )
 
     def streamReader(self, schema: StructType) -> ds.DataSourceStreamReader:  # noqa: N802  Spark's name
         """Refused."""
@@ -119,6 +141,15 @@ def _open(options: ReadOptions | WriteOptions) -> TableHandle:
 
 def _snapshot(handle: TableHandle, options: ReadOptions) -> Snapshot:
     return handle.snapshot(options.version, options.timestamp_ms)
+
+
+def _overwrite(handle: TableHandle, options: WriteOptions) -> Overwrite:
+    from mergelake.mutate.validate import Submission
+    from mergelake.upsert.overwrite import Overwrite
+
+    given = Submission(handle.clock.now_ms())
+    mutation_id = handle.ids.new_id()
+    return Overwrite.of(handle.schema, options.replace_where, given, mutation_id, dynamic=options.dynamic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +231,13 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         base_version: int,
         dedup_token: str | None,
         states: StateMerger | None,
+        overwrite: Overwrite | None = None,
+        evolution: Evolution | None = None,
     ) -> None:
-        self._place, self._schema, self._base_version, self._token = place, schema, base_version, dedup_token
-        self._states = states
+        """`overwrite` tells which rows are replaced; None: the rows are added, and maybe columns (`evolution`)."""
+        self._place, self._base_version, self._token = place, base_version, dedup_token
+        self._schema = schema if overwrite is None else overwrite.writing(schema)
+        self._states, self._overwrite, self._evolution = states, overwrite, evolution
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         """Write the rows of one task as parts."""
@@ -217,7 +252,15 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         from mergelake.table.insert import commit_parts
 
         parts = [part for m in messages if isinstance(m, _Written) for part in m.manifests]
-        commit_parts(self._place.open(), parts, InsertIdentity(self._token or ""))
+        request, evolution = self._overwrite, self._evolution
+
+        def before(state: State) -> Sequence[LogOp]:
+            if evolution is not None:
+                return evolution.operations(state)
+            return () if request is None else request.operations(state, parts)
+
+        is_plain = request is None and evolution is None
+        commit_parts(self._place.open(), parts, InsertIdentity(self._token or ""), None if is_plain else before)
 
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """Do nothing: Spark also aborts after a failed commit, which may have landed. The sweeper deletes orphans."""

@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 
 from mergelake.core.errors import error
 from mergelake.sql import (
+    alter_between,
     alter_columns,
     alter_definitions,
     alter_parts,
+    alter_projections,
     alter_settings,
     mutation_statements,
     statements as s,
@@ -24,7 +26,7 @@ from mergelake.sql.ddl import refuse_cluster
 from mergelake.sql.unsupported import HINTS
 from mergelake.table.alter.command import SchemaCommand
 
-Command = SchemaCommand | s.MutationCommand | s.PartitionCommand | s.Statement
+Command = SchemaCommand | s.MutationCommand | s.ColumnMutation | s.PartitionCommand | s.Statement
 Parse = Callable[[Cursor, s.Name], Command]
 """Reads what follows the first words of a command of ALTER TABLE `name`."""
 
@@ -33,6 +35,8 @@ COMMANDS: Mapping[str, Parse] = {
     **alter_definitions.COMMANDS,
     **alter_settings.COMMANDS,
     **alter_parts.COMMANDS,
+    **alter_between.COMMANDS,
+    **alter_projections.COMMANDS,
     **mutation_statements.COMMANDS,
 }
 """First words of a command -> how the rest of it is read. Of several that fit, the longest counts."""
@@ -70,14 +74,14 @@ def _statement(name: s.Name, commands: list[Command]) -> s.Statement:
     schema = tuple(command for command in commands if isinstance(command, SchemaCommand))
     if len(schema) == len(commands):
         return s.AlterSchema(name, schema)
-    mutation = tuple(command for command in commands if isinstance(command, s.MutationCommand))
+    mutation = tuple(command for command in commands if isinstance(command, s.MutationCommand | s.ColumnMutation))
     if len(mutation) == len(commands):
         return s.Mutate(name, mutation)
     partitions = tuple(command for command in commands if isinstance(command, s.PartitionCommand))
     if len(partitions) == len(commands):
         return s.AlterPartitions(name, partitions)
     if len(commands) == 1:
-        assert not isinstance(commands[0], SchemaCommand | s.MutationCommand | s.PartitionCommand)
+        assert not isinstance(commands[0], SchemaCommand | s.MutationCommand | s.ColumnMutation | s.PartitionCommand)
         return commands[0]
     what = "UPDATE or DELETE" if mutation else "A command on partitions or parts"
     message = f"{what} with other commands in one ALTER TABLE is not supported"

@@ -1,4 +1,4 @@
-"""ALTER TABLE … ADD | DROP | RENAME | MODIFY | COMMENT | CLEAR COLUMN."""
+"""ALTER TABLE … ADD | DROP | RENAME | MODIFY | COMMENT | CLEAR | MATERIALIZE COLUMN."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from mergelake.core.errors import error
 from mergelake.sql import statements as s
 from mergelake.sql.column_definition import column_definition, column_name
 from mergelake.sql.cursor import Cursor
+from mergelake.sql.mutation_statements import in_partition
 from mergelake.table.alter.columns import AddColumn, ColumnDefinition, DropColumn, Place, RenameColumn
 from mergelake.table.alter.command import SchemaCommand
 from mergelake.table.alter.modify_column import PROPERTIES, ClearColumn, CommentColumn, ModifyColumn, RemoveProperty
@@ -84,16 +85,21 @@ def _comment(cursor: Cursor, name: s.Name) -> CommentColumn:
     return CommentColumn(column, cursor.string(), if_exists)
 
 
-def _clear(cursor: Cursor, name: s.Name) -> ClearColumn:
+def _clear(cursor: Cursor, name: s.Name) -> ClearColumn | s.ColumnMutation:
     if_exists = cursor.if_exists()
     column = column_name(cursor)
-    if cursor.at("IN"):
-        message = "CLEAR COLUMN … IN PARTITION is not supported yet"
-        raise error("NOT_IMPLEMENTED", message, "ALTER TABLE … UPDATE … IN PARTITION sets a column")
-    return ClearColumn(column, if_exists)
+    partition = in_partition(cursor)
+    if partition is None:
+        return ClearColumn(column, if_exists)
+    return s.ColumnMutation(column, True, partition, if_exists)
 
 
-COMMANDS: Mapping[str, Callable[[Cursor, s.Name], SchemaCommand]] = {
+def _materialize(cursor: Cursor, name: s.Name) -> s.ColumnMutation:
+    column = column_name(cursor)
+    return s.ColumnMutation(column, partition=in_partition(cursor))
+
+
+COMMANDS: Mapping[str, Callable[[Cursor, s.Name], SchemaCommand | s.ColumnMutation]] = {
     "ADD COLUMN": _add,
     "DROP COLUMN": _drop,
     "RENAME COLUMN": _rename,
@@ -101,4 +107,5 @@ COMMANDS: Mapping[str, Callable[[Cursor, s.Name], SchemaCommand]] = {
     "ALTER COLUMN": _alter,
     "COMMENT COLUMN": _comment,
     "CLEAR COLUMN": _clear,
+    "MATERIALIZE COLUMN": _materialize,
 }

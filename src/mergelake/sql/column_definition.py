@@ -58,6 +58,8 @@ def column_definition(
             kind = "EPHEMERAL"
             if cursor.peek().text not in (",", ")", "") and cursor.peek().upper not in after_default:
                 default = cursor.expression(after_default)
+            elif data_type is None:
+                raise cursor.error("an expression")
         elif cursor.accept("COMMENT"):
             comment = cursor.string()
         elif cursor.accept("CODEC"):

@@ -136,6 +136,12 @@ class Cursor(TokenReader):
 
         return self._text_until(ends, what)
 
+    def clause(self, stops: Collection[str]) -> str:
+        """Like `expression`, commas included."""
+        return self._text_until(
+            lambda token: (token.kind == "word" and token.upper in stops) or self._begins_tail(), "an expression"
+        )
+
     def default_expression(self, stops: Collection[str]) -> str:
         """Like `expression`, but NULL or NOT NULL after a complete operand ends it too: `DEFAULT 1 NULL`."""
 

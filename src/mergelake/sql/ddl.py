@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 from mergelake.core.errors import error
 from mergelake.core.lexer import number_value, syntax_error
-from mergelake.core.schema import Column, Constraint, SkipIndex, TableSchema
+from mergelake.core.schema import Column, Constraint, Projection, SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings, is_table_setting
 from mergelake.core.text import unescape
 from mergelake.core.types import DataType
 from mergelake.expr.compiled import compile_expression
 from mergelake.query.statement.settings import kind_of
 from mergelake.sql.column_definition import column_definition
-from mergelake.sql.cursor import Cursor
+from mergelake.sql.cursor import Cursor, clean
 from mergelake.sql.statements import CloneTable, CreateTable, Name
 
 _TABLE_WORDS = frozenset(
@@ -32,6 +32,7 @@ _TABLE_WORDS = frozenset(
 class _Body:
     columns: tuple[Column, ...]
     indices: tuple[SkipIndex, ...]
+    projections: tuple[Projection, ...]
     constraints: tuple[Constraint, ...]
     primary_key: tuple[str, ...] | None
 
@@ -87,7 +88,11 @@ def create_table(cursor: Cursor, *, replace: bool = False, must_exist: bool = Fa
     schema = None
     if body is not None:
         schema = _build(
-            clauses or TableSchema(()), columns=body.columns, indices=body.indices, constraints=body.constraints
+            clauses or TableSchema(()),
+            columns=body.columns,
+            indices=body.indices,
+            projections=body.projections,
+            constraints=body.constraints,
         )
     return CreateTable(
         name, schema, if_not_exists, like, query, clauses, settings, replace=replace, must_exist=must_exist, empty=empty
@@ -135,6 +140,7 @@ def _body(cursor: Cursor) -> _Body:
     columns: list[Column] = []
     types: dict[str, DataType] = {}
     indices: list[SkipIndex] = []
+    projections: list[Projection] = []
     constraints: list[Constraint] = []
     primary: tuple[str, ...] | None = None
     while True:
@@ -148,7 +154,8 @@ def _body(cursor: Cursor) -> _Body:
             cursor.expect("PRIMARY", "KEY")
             primary = key_list(cursor, frozenset())[0]
         elif cursor.at("PROJECTION") and cursor.peek(2).upper in ("(", "INDEX"):
-            raise error("NOT_IMPLEMENTED", "Projections of a table are not supported yet", "Leave it out")
+            cursor.next()
+            projections.append(projection(cursor))
         else:
             defined, is_primary = _column(cursor, len(columns), types)
             columns += defined
@@ -160,7 +167,7 @@ def _body(cursor: Cursor) -> _Body:
         if cursor.at(")"):
             break
     cursor.expect(")")
-    return _Body(tuple(columns), tuple(indices), tuple(constraints), primary)
+    return _Body(tuple(columns), tuple(indices), tuple(projections), tuple(constraints), primary)
 
 
 def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[list[Column], bool]:
@@ -199,6 +206,19 @@ def index(cursor: Cursor) -> SkipIndex:
     return SkipIndex(name, expression, kind, granularity)
 
 
+def projection(cursor: Cursor) -> Projection:
+    """`name (SELECT …)`, after PROJECTION."""
+    name = cursor.identifier("the name of a projection")
+    if cursor.at("INDEX"):
+        raise error("NOT_IMPLEMENTED", f"PROJECTION {name} INDEX … is not supported", "Write its SELECT in brackets")
+    if not cursor.at("("):
+        raise cursor.error("'('")
+    query = clean(cursor.bracket())[1:-1].strip()
+    if cursor.at("WITH", "SETTINGS"):
+        raise error("NOT_IMPLEMENTED", f"Settings of projection {name} are not supported", "Leave WITH SETTINGS out")
+    return Projection(name, query)
+
+
 def _clauses(
     cursor: Cursor, primary: tuple[str, ...] | None
 ) -> tuple[TableSchema | None, dict[str, str | int | float]]:
@@ -233,7 +253,7 @@ def _clauses(
         elif cursor.accept("SAMPLE", "BY"):
             clauses["sample_by"] = cursor.expression(_TABLE_WORDS)
         elif cursor.accept("TTL"):
-            clauses["ttl"] = tuple(cursor.expression_list(_TABLE_WORDS))
+            clauses["ttl"] = (cursor.clause(_TABLE_WORDS),)
         elif cursor.accept("SETTINGS"):
             clause_settings = settings_list(cursor)
             # Settings of the statement may stand among those of the table: see `CreateTable.settings`.

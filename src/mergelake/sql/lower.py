@@ -143,6 +143,8 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             db.warehouse.undrop_database(name)
         case s.AlterSchema(name, commands):
             db.open(name).alter(commands)
+        case s.WriteProjection():
+            _write_projection(db, statement)
         case s.Set(settings):
             _set(db, settings)
         case _:
@@ -268,6 +270,15 @@ def _matched(item: str | s.ColumnMatcher, schema: TableSchema) -> list[str]:
     except re.error as wrong:
         raise error("CANNOT_COMPILE_REGEXP", f"The pattern {item.pattern} is wrong: {wrong}") from None
     return [name for name in names if found.search(name) and name not in item.excluded]
+
+
+def _write_projection(db: Database, statement: s.WriteProjection) -> None:
+    table, partition = db.open(statement.name), statement.partition
+    if all(each.name != statement.projection for each in table.schema.projections):
+        return  # as in ClickHouse, with and without IF EXISTS
+    partition_id = None if partition.every else partition.id or table.partition_id(partition.value)
+    write = table.clear_projection if statement.action == "clear" else table.materialize_projection
+    write(statement.projection, partition_id=partition_id)
 
 
 def _check_reach(db: Database, names: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import quote_string
 from mergelake.lake.mutating import finish, submit_commands
+from mergelake.mutate.columns import clear_column, materialize_column
 from mergelake.query.embedded import engine
 from mergelake.query.statement.settings import DEFAULTS, Kind, kind_of, plain_value
 from mergelake.sql import statements as s
@@ -30,14 +31,21 @@ def run_mutation(db: Database, statement: s.Mutate) -> None:
     """Log a mutation, and wait for its end if a setting says so."""
     _check_permitted(db, statement)
     table = db.open(statement.name)
-    commands = [_command(table, command, lightweight=statement.lightweight) for command in statement.commands]
+    follows = any(isinstance(command, s.ColumnMutation) for command in statement.commands)
+    schema = table.handle.refresh().schema if follows else table.schema
+    made = [_command(table, command, lightweight=statement.lightweight) for command in statement.commands]
+    commands = [command for command in made if command is not None]
+    if not commands:
+        return
     subqueries = Subqueries(db, table.schema, int(_setting(db, "mutations_max_literal_size_to_replace")))
     limit = int(_setting(db, "number_of_mutations_to_throw"))
     submitted = submit_commands(
-        table, [_evaluated(command, subqueries) for command in commands], unfinished_max=limit or None
+        table,
+        [_evaluated(command, subqueries) for command in commands],
+        unfinished_max=limit or None,
+        schema_version=schema.version if follows else 0,
     )
-    deletes = statement.lightweight and isinstance(commands[0], Delete)
-    if int(_setting(db, "lightweight_deletes_sync" if deletes else "mutations_sync")):
+    if int(_setting(db, "lightweight_deletes_sync" if statement.deletes else "mutations_sync")):
         finish(table, submitted)
 
 
@@ -64,7 +72,7 @@ def _killed(db: Database, row: Mapping[str, str], *, test: bool) -> str:
 
 def _check_permitted(db: Database, statement: s.Mutate) -> None:
     """Refuse system tables, statements that a setting disables, and settings that would change what they mean."""
-    deletes = statement.lightweight and not statement.commands[0].assignments
+    deletes = statement.deletes
     if (statement.name.database or db.current_database) in RESERVED:
         name = "BAD_ARGUMENTS" if deletes else "NOT_IMPLEMENTED"
         raise error(name, f"The table {statement.name} does not support mutations", "It tells of the warehouse")
@@ -89,8 +97,15 @@ def _setting(db: Database, name: str) -> str:
     return plain_value(db.settings.get(name, DEFAULTS.get(name, "0")))
 
 
-def _command(table: Table, command: s.MutationCommand, *, lightweight: bool) -> Command:
+def _command(table: Table, command: s.MutationCommand | s.ColumnMutation, *, lightweight: bool) -> Command | None:
+    """None if there is nothing to do."""
     partition_id = None if command.partition is None else _partition_id(table, command.partition)
+    if isinstance(command, s.ColumnMutation):
+        if command.if_exists and not table.schema.has(command.column):
+            return None
+        if command.clears and partition_id is not None:
+            return clear_column(table.schema, command.column, partition_id)
+        return materialize_column(table.schema, command.column, partition_id)
     if command.assignments:
         return Update(command.assignments, command.where, partition_id)
     return Delete(command.where, partition_id, lightweight)

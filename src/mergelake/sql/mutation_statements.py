@@ -84,19 +84,19 @@ def _update(cursor: Cursor) -> s.MutationCommand:
         assignments.append((name, cursor.command_expression()))
         if not cursor.accept(","):
             break
-    partition = _in_partition(cursor)
+    partition = in_partition(cursor)
     cursor.expect("WHERE")
     return s.MutationCommand(cursor.command_expression(), tuple(assignments), partition)
 
 
 def _delete(cursor: Cursor) -> s.MutationCommand:
     """`[IN PARTITION p] WHERE …`."""
-    partition = _in_partition(cursor)
+    partition = in_partition(cursor)
     cursor.expect("WHERE")
     return s.MutationCommand(cursor.command_expression(), partition=partition)
 
 
-def _in_partition(cursor: Cursor) -> s.PartitionClause | None:
+def in_partition(cursor: Cursor) -> s.PartitionClause | None:
     """IN PARTITION p, or None. SUPPORT_IS_DISABLED for PARTITION ALL."""
     if not cursor.accept("IN"):
         return None

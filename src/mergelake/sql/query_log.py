@@ -32,7 +32,7 @@ _KINDS = {
     s.DropDatabase: "Drop", s.DropTable: "Drop", s.TruncateTable: "Drop",
     s.UndropTable: "Undrop", s.UndropDatabase: "Undrop",
     s.RenameDatabase: "Rename", s.RenameTable: "Rename", s.ExchangeTables: "Rename",
-    s.AlterPartitions: "Alter", s.AlterSchema: "Alter", s.KillMutation: "KillQuery",
+    s.AlterPartitions: "Alter", s.AlterSchema: "Alter", s.WriteProjection: "Alter", s.KillMutation: "KillQuery",
     s.CheckTable: "Check", s.Describe: "Describe", s.Exists: "Exists", s.ShowDatabases: "Show", s.ShowTables: "Show",
     s.ShowColumns: "Show", s.ShowCreateTable: "Show",
 }  # fmt: skip
@@ -124,7 +124,7 @@ class QueryLog:
             self.forget(query)
         query.kind = _KINDS.get(type(inner), "")
         if isinstance(inner, s.Mutate):
-            query.kind = "Alter" if not inner.lightweight else "Update" if inner.commands[0].assignments else "Delete"
+            query.kind = "Alter" if not inner.lightweight else "Delete" if inner.deletes else "Update"
         if isinstance(inner, s.Insert) and inner.data:
             query.text = _cut(head(inner.data_at).rstrip())
 

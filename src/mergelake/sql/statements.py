@@ -281,10 +281,12 @@ class PartitionCommand:
     """A command of ALTER TABLE on a partition or a part."""
 
     action: str
-    """`drop`, `detach`, `attach`, `drop detached`, `freeze`, `unfreeze`."""
+    """`drop`, `detach`, `attach`, `drop detached`, `freeze`, `unfreeze`, `move`, `replace`."""
     partition: PartitionClause | None = None
     part: str = ""
     """Name of the part; of FREEZE and UNFREEZE the name after WITH NAME."""
+    other: Name | None = None
+    """The table to which (`move`) or from which (`replace`, `attach`) the partition is brought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,13 +308,29 @@ class MutationCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnMutation:
+    """MATERIALIZE COLUMN, or CLEAR COLUMN in a partition."""
+
+    column: str
+    clears: bool = False
+    partition: PartitionClause | None = None
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Mutate:
     """ALTER TABLE … UPDATE | DELETE, …, or one of UPDATE and DELETE FROM."""
 
     name: Name
-    commands: tuple[MutationCommand, ...]
+    commands: tuple[MutationCommand | ColumnMutation, ...]
     lightweight: bool = False
     """UPDATE … SET or DELETE FROM."""
+
+    @property
+    def deletes(self) -> bool:
+        """Whether it is DELETE FROM."""
+        first = self.commands[0]
+        return self.lightweight and isinstance(first, MutationCommand) and not first.assignments
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +356,17 @@ class UndropDatabase:
     """UNDROP DATABASE."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteProjection:
+    """ALTER TABLE … MATERIALIZE | CLEAR PROJECTION."""
+
+    name: Name
+    action: str
+    """`materialize` or `clear`."""
+    projection: str
+    partition: PartitionClause
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,6 +440,7 @@ Statement = (
     | UndropTable
     | UndropDatabase
     | AlterSchema
+    | WriteProjection
     | Explain
     | Set
     | Select

@@ -11,21 +11,26 @@ from dataclasses import replace
 
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type, tuple_names
+from mergelake.core.engines import AGGREGATING
 from mergelake.core.errors import error
-from mergelake.core.schema import Column, TableSchema
+from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.settings import TableSettings
 from mergelake.core.types import DataType, inner_type, is_nullable, parse_type
 from mergelake.expr.nodes import Call, ColumnRef
 from mergelake.format.codec_types import check_codec
 from mergelake.format.profile import PROFILES
 from mergelake.format.state_programs import state_program
+from mergelake.log.immutable import check_setting
 from mergelake.order.collapsing import with_version
 from mergelake.order.keys import KeyColumn, bind_key, bind_partition_key, key_tree
 from mergelake.order.modes import ENGINES, mode_of
+from mergelake.order.projections import bind_projection
 from mergelake.parts.default_codec import default_codec
 from mergelake.table.blocks import check_defaults
 from mergelake.table.constraints import check_constraints
 from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated, missing_column
+from mergelake.table.define_projections import check_mode, projection_errors
+from mergelake.table.define_ttl import check_ttl
 
 _OTHER_ENGINES = """
 Alias ArrowStream AzureBlobStorage AzureQueue BigQuery Buffer COSN DeltaLake DeltaLakeAzure
@@ -47,6 +52,7 @@ def define(
     primary_key: str | Sequence[str] = (),
     engine: str = "MergeTree",
     settings: Mapping[str, str | int | float | bool] | None = None,
+    ttl: str | Sequence[str] | Mapping[str, str] = (),
 ) -> TableSchema:
     """A checked schema from names and types of columns.
 
@@ -61,6 +67,9 @@ def define(
         An engine, with its arguments: `ReplacingMergeTree(version)`; see `docs/engines.md`.
     settings
         Settings of the table, see `docs/settings-list.md`.
+    ttl
+        When rows expire: the elements of a TTL clause, `"ts + INTERVAL 30 DAY"`, see `docs/ttl.md`. A dict has columns
+        whose values expire, and under `""` the TTL of the table.
 
     Raises
     ------
@@ -83,6 +92,12 @@ def define(
         for number, (column, kind) in enumerate(flat.items())
     )
     name, arguments = _split_engine(engine)
+    of_columns = dict(ttl) if isinstance(ttl, Mapping) else {}
+    of_table = of_columns.pop("", "") if isinstance(ttl, Mapping) else ttl
+    for each in of_columns:
+        if each not in flat:
+            raise unknown_column(each, list(flat))
+    column_list = tuple(replace(column, ttl=of_columns.get(column.name, "")) for column in column_list)
     schema = TableSchema(
         column_list,
         engine=name,
@@ -90,6 +105,7 @@ def define(
         partition_by=_key(partition_by),
         order_by=_key(primary_key if order_by is None else order_by),
         primary_key=_key(primary_key),
+        ttl=_key(of_table),
         settings=TableSettings(settings).as_text(),
     )
     return check_schema(schema)
@@ -133,18 +149,15 @@ def check_schema(schema: TableSchema) -> TableSchema:
     schema = _plain_engine(replace(schema, columns=tuple(columns)))
     _check_engine(schema)
     schema = with_version(schema)
+    check_setting(schema)
     _check_streams(schema)
     _check_defaults(schema)
     sorting = _check_sorting_key(schema, settings)
     _check_partition_key(schema, settings)
     _check_sample(schema)
-    if schema.ttl:
-        raise error("NOT_IMPLEMENTED", "TTL in a table's definition is not supported yet", "Leave it out")
     check_indexes(schema)
+    check_projections(schema)
     check_constraints(schema)
-    for column in schema.columns:
-        if column.ttl:
-            raise error("NOT_IMPLEMENTED", f"The TTL of column {column.name} is not supported yet", "Leave it out")
     primary = schema.primary_key or schema.order_by
     for place, text in enumerate(primary):
         if place >= len(sorting) or text != schema.order_by[place]:
@@ -154,7 +167,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
                 "BAD_ARGUMENTS",
                 f"Primary key must be a prefix of the sorting key, but its column {place + 1} is {text}, not {instead}",
             )
-    return replace(schema, primary_key=primary)
+    return check_ttl(replace(schema, primary_key=primary))
 
 
 def _key(expressions: str | Sequence[str]) -> tuple[str, ...]:
@@ -261,6 +274,21 @@ def _check_sorting_key(schema: TableSchema, settings: TableSettings) -> list[Key
     if schema.order_desc and len(schema.order_desc) != len(schema.order_by):
         raise error("BAD_ARGUMENTS", "Every expression of the sorting key needs a direction, or none")
     return keys
+
+
+def check_projections(schema: TableSchema) -> None:
+    """Refuse projections that are not supported, with ClickHouse's code; the message names the projection."""
+    check_mode(schema)
+    names: set[str] = set()
+    for projection in schema.projections:
+        if projection.name in names:
+            message = f"Cannot add projection {projection.name}: projection with this name already exists."
+            raise error("ILLEGAL_PROJECTION", message, "Use another name")
+        names.add(projection.name)
+        with projection_errors(projection):
+            own = bind_projection(projection, schema).schema
+            if not (own.engine == AGGREGATING and not own.order_by):
+                _check_sorting_key(own, TableSettings(own.settings))
 
 
 def _check_partition_key(schema: TableSchema, settings: TableSettings) -> None:

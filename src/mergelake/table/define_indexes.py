@@ -13,18 +13,20 @@ from mergelake.expr.nodes import Call, SyntaxNode, referenced_columns
 from mergelake.format.skip_types import check_index_types, parse_index_type
 from mergelake.parts.indexing import bind_index, index_expressions
 
-_VARYING = {
-    "now",
-    "now64",
-    "today",
-    "yesterday",
-    "rand",
-    "rand32",
-    "rand64",
-    "generateUUIDv4",
-    "currentDatabase",
-    "version",
-}
+VARYING = frozenset(
+    {
+        "now",
+        "now64",
+        "today",
+        "yesterday",
+        "rand",
+        "rand32",
+        "rand64",
+        "generateUUIDv4",
+        "currentDatabase",
+        "version",
+    }
+)
 """Functions that do not give the same for the same row again."""
 
 
@@ -86,7 +88,7 @@ def missing_column(column: Column, within: str) -> MergelakeError:
 
 def check_deterministic(tree: SyntaxNode) -> None:
     """Refuse a key or an index that is not deterministic."""
-    varying = sorted(_functions(tree) & _VARYING)
+    varying = sorted(_functions(tree) & VARYING)
     if varying:
         raise error(
             "BAD_ARGUMENTS",

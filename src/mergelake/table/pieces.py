@@ -6,15 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core import types as t
 from mergelake.core.manifest import PartManifest
+from mergelake.core.schema import TableSchema
 from mergelake.format.partition import Partition
-from mergelake.order.keys import TableKeys
+from mergelake.order.keys import TableKeys, table_keys
+from mergelake.order.projections import BoundProjection, table_projections
 from mergelake.order.sorting import sort_order
-from mergelake.parts.part_spec import PartTarget, SortedRows
+from mergelake.order.ttl import packed_infos, table_ttl
+from mergelake.parts.part_spec import NO_TTL, PartTarget, PartTtl, ProjectionRows, SortedRows
 from mergelake.parts.writer import write_part
 from mergelake.table.together import Together, encode_together
 
@@ -49,16 +53,39 @@ def write_pieces(
     target: PartTarget, keys: TableKeys, pieces: Sequence[Piece], threads: int = 1
 ) -> Iterator[PartManifest]:
     """Write each piece as a part, one after the other; small ones are encoded together."""
-    encoded = encode_together([piece.block for piece in pieces], target.schema, keys, target.settings)
+    blocks = [piece.block for piece in pieces]
+    encoded = encode_together(blocks, target.schema, keys, target.settings)
+    ttls = _expiry(blocks, target.schema)
     for at, piece in enumerate(pieces):
-        yield write_piece(target, keys, piece, threads, encoded[at] if encoded else None)
+        yield write_piece(target, keys, piece, threads, encoded[at] if encoded else None, ttls[at] if ttls else None)
+
+
+def _expiry(blocks: Sequence[pa.Table], schema: TableSchema) -> list[PartTtl] | None:
+    """When the rows of each block expire; None if none does."""
+    ttl = table_ttl(schema)
+    if not ttl or not blocks:
+        return None
+    names = [column.name for column in schema.columns if column.name in ttl.reads]
+    rows = pa.concat_tables([block.select(names) for block in blocks]).combine_chunks()
+    each = ttl.infos_each(rows, np.cumsum([block.num_rows for block in blocks]).tolist())
+    return [PartTtl(packed_infos(infos), ttl.file(infos)) for infos in each]
 
 
 def write_piece(
-    target: PartTarget, keys: TableKeys, piece: Piece, threads: int, shared: Together | None = None
+    target: PartTarget,
+    keys: TableKeys,
+    piece: Piece,
+    threads: int,
+    shared: Together | None = None,
+    ttl: PartTtl | None = None,
 ) -> PartManifest:
-    """Write one part; `shared` holds its columns if they were encoded together with those of others."""
+    """Write one part; `shared` holds its columns if they were encoded together with those of others.
+
+    `ttl` says when its rows expire, if that is known.
+    """
     block = piece.block
+    if ttl is None:
+        (ttl,) = _expiry([block], target.schema) or (NO_TTL,)
     values = shared.sorting if shared else [key.values(block) for key in keys.sorting]
     sources = () if shared else keys.partition_sources
     rows = SortedRows(
@@ -66,9 +93,23 @@ def write_piece(
         values[: keys.primary_length],
         [array for array, key in zip(values, keys.sorting, strict=True) if not key.plain],
         {source.text: (source.evaluate(block), source.type) for source in sources},
+        ttl,
         shared.encoded if shared else None,
+        [projection_rows(each, block) for each in table_projections(target.schema)],
     )
     manifest = write_part(
         target, rows, partition=piece.partition, level=piece.level, part_id=piece.part_id, threads=threads
     )
     return replace(manifest, base_version=piece.base_version)
+
+
+def projection_rows(projection: BoundProjection, block: pa.Table) -> ProjectionRows:
+    """The rows of a projection of a part with the rows of `block`."""
+    own = projection.block(block)
+    keys = table_keys(projection.schema)
+    values = [key.values(own) for key in keys.sorting]
+    computed = [array for array, key in zip(values, keys.sorting, strict=True) if not key.plain]
+    types = [key.type for key in keys.primary]
+    return ProjectionRows(
+        projection.name, projection.digest, projection.schema, types, SortedRows(own, values, computed)
+    )

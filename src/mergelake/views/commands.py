@@ -7,7 +7,7 @@ text until they are bound against the columns of a table (`views.bound`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from mergelake.core.errors import error
@@ -28,6 +28,8 @@ class Update:
     where: str
     partition_id: str | None = None
     """The partition that it is restricted to."""
+    own_value: bool = field(default=False, compare=False)
+    """Whether the new value is what the column's own definition says, so that a MATERIALIZED one may have it."""
 
     def __str__(self) -> str:
         sets = ", ".join(f"{quote_identifier_if_needed(name)} = {value}" for name, value in self.assignments)

@@ -119,3 +119,50 @@ def test_a_part_of_an_older_type_is_not_pruned_by_its_indexes(db):
     db.sql("ALTER TABLE t MODIFY COLUMN d REMOVE DEFAULT, MODIFY COLUMN v String")
     assert read(db, "k, v", "WHERE v = '300'") == [(1, "300")]
     assert read(db, "k, v", "WHERE v > '2'") == [(1, "300"), (3, "3")]
+
+
+def test_a_default_that_is_materialized_stays_when_it_is_changed(db):
+    db.sql("ALTER TABLE t ADD COLUMN z Int32 DEFAULT v * 10, ADD COLUMN m Int32 MATERIALIZED v + 1")
+    db.sql("INSERT INTO t (k, v, n, s, z) VALUES (4, 4, 1, 'x', 0)")
+    db.sql("ALTER TABLE t MATERIALIZE COLUMN z")
+    with refused(db, "BAD_ARGUMENTS", "not finished"):
+        db.sql("ALTER TABLE t MODIFY COLUMN z DEFAULT 5")
+    ids = {part.manifest.id for part in db.table("t").state().parts()}
+    db.table("t").apply_mutations()
+    kept = {part.manifest.id for part in db.table("t").state().parts()} & ids
+    assert len(kept) == 1  # the part that had the column has only got another name
+    db.sql("ALTER TABLE t MODIFY COLUMN z DEFAULT 5, MODIFY COLUMN m MATERIALIZED v + 2")
+    wanted = [(1, 3000, 302), (2, 20, 4), (3, 30, 5), (4, 0, 6)]
+    assert read(db, "k, z, m") != wanted  # m of the last part is as it was written
+    db.sql("ALTER TABLE t MATERIALIZE COLUMN m")
+    for _ in range(2):
+        assert read(db, "k, z, m") == wanted
+        db.table("t").apply_mutations()
+
+
+def test_a_column_is_cleared_in_one_partition(tmp_path):
+    db = ml.connect(str(tmp_path / "parted"))
+    types = ["Int8", "String", "FixedString(2)", "Array(Int8)", "Nullable(Int8)", "Tuple(Int8, String)", "Date", "UUID",
+             "Enum8('a' = 1)", "Decimal(9, 2)", "LowCardinality(String)", "Map(String, Int8)", "Float64"]  # fmt: skip
+    columns = ", ".join(f"c{at} {kind}" for at, kind in enumerate(types))
+    db.sql(
+        f"CREATE TABLE t (k Int8, p Int8, {columns}, d Int8 DEFAULT k + 1) ENGINE = MergeTree PARTITION BY p ORDER BY k"
+    )
+    db.sql(
+        "INSERT INTO t (* EXCEPT d) SELECT number, number % 2, 1, 'a', 'b', [1], 1, (1, 'a'), '2026-01-01', "
+        "'61f0c404-5cb3-11e7-907b-a6006ad3dba0', 'a', 1.5, 'x', map('a', 1), 2.5 FROM numbers(2)"
+    )
+    for at in range(len(types)):
+        db.sql(f"ALTER TABLE t CLEAR COLUMN c{at} IN PARTITION 1")
+    db.sql("ALTER TABLE t CLEAR COLUMN d IN PARTITION 1")
+    names = ", ".join(f"c{at}" for at in range(len(types)))
+    db.sql(f"CREATE TABLE zero (k Int8, {', '.join(f'c{at} {kind}' for at, kind in enumerate(types))}) "
+           "ENGINE = MergeTree ORDER BY k")  # fmt: skip
+    db.sql("INSERT INTO zero (k) VALUES (1)")
+    assert db.sql(f"SELECT {names} FROM t WHERE p = 1").rows() == db.sql(f"SELECT {names} FROM zero").rows()
+    assert db.sql("SELECT k, c0, c1, d FROM t ORDER BY k").rows() == [(0, 1, "a", 1), (1, 0, "", 2)]
+    with refused(db, "ALTER_OF_COLUMN_IS_FORBIDDEN"):
+        db.sql("ALTER TABLE t CLEAR COLUMN k IN PARTITION 1")
+    with refused(db, "NOT_FOUND_COLUMN_IN_BLOCK"):
+        db.sql("ALTER TABLE t CLEAR COLUMN nope IN PARTITION 1")
+    db.sql("ALTER TABLE t CLEAR COLUMN IF EXISTS nope IN PARTITION 1")

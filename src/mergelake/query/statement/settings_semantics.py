@@ -52,7 +52,7 @@ _READ_TABLES = {
     "mergetreeanalyzeindexesuuid": "EXPLAIN indexes = 1 shows what indexes leave over",
     "mergetreecodecblockcounts": "`mergelake part inspect` tells codecs and sizes",
     "mergetreeindex": "`mergelake part inspect` tells granules and indexes",
-    "mergetreeprojection": "There are no projections",
+    "mergetreeprojection": "Projections are read through the table that has them",
     "mergetreetextindex": "`mergelake part inspect` tells of indexes",
     "prometheusquery": "There are no TimeSeries tables",
     "prometheusqueryrange": "There are no TimeSeries tables",

@@ -22,7 +22,7 @@ from mergelake.parts.evolve import check_conversion
 from mergelake.table.alter.columns import ColumnDefinition, Place, not_found, of_nested
 from mergelake.table.alter.needs import check_not_of_key, key_columns, mentions, partition_columns
 
-PROPERTIES = ("DEFAULT", "MATERIALIZED", "ALIAS", "EPHEMERAL", "CODEC", "COMMENT", "TTL", "SETTINGS")
+PROPERTIES = ("DEFAULT", "MATERIALIZED", "ALIAS", "CODEC", "COMMENT", "TTL", "SETTINGS")
 """What REMOVE takes away."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from mergelake.core.schema import TableSchema
 from mergelake.expr.nodes import Call, ColumnRef, SyntaxNode
 from mergelake.expr.parser import parse
+from mergelake.order.ttl_text import parse_ttl
 
 
 def renamed_text(text: str, name: str, new_name: str, columns: Mapping[str, object]) -> str:
@@ -34,6 +35,7 @@ def with_new_name(schema: TableSchema, name: str, new_name: str) -> TableSchema:
     return replace(
         schema,
         columns=columns,
+        ttl=tuple(str(element.renamed(text, name, new_name)) for each in schema.ttl for element in parse_ttl(each)),
         indices=tuple(replace(index, expression=text(index.expression)) for index in schema.indices),
         constraints=tuple(replace(each, expression=text(each.expression)) for each in schema.constraints),
     )

@@ -1,0 +1,73 @@
+"""Drops the parts of which no row stays by the TTL: one entry of the log, no object is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from mergelake.log.operations import DropParts, TableOp
+from mergelake.log.state import ActivePart, State
+from mergelake.log.volatile import pending
+from mergelake.merge.ttl_select import expired_parts
+from mergelake.order.ttl import table_ttl
+from mergelake.table.handle import TableHandle
+
+PARTS_MAX = 10_000
+"""Parts that one entry drops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What was dropped."""
+
+    version: int
+    parts: tuple[ActivePart, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the parts."""
+        return sum(part.manifest.rows for part in self.parts)
+
+
+def droppable(
+    state: State, now: int, partitions: Collection[str] | None = None, busy: Collection[str] = ()
+) -> list[ActivePart]:
+    """The active parts of which no row stays at a time (seconds), in these partitions (None: in all).
+
+    Not those that lack a mutation, which may change the time, nor those under a Live volatile part.
+    """
+    ttl = table_ttl(state.schema)
+    names = [*state.partitions] if partitions is None else [name for name in partitions if name in state.partitions]
+    found: list[ActivePart] = []
+    for name in names:
+        if name in state.volatile:
+            continue
+        gone = expired_parts(state.partitions[name], ttl, now, busy)
+        found += (part for part in gone if not pending(state.mutations, part.info))
+    return found[:PARTS_MAX]
+
+
+def drop_expired(
+    handle: TableHandle, partitions: Collection[str] | None = None, busy: Collection[str] = (), *, whole: bool = False
+) -> Dropped:
+    """Drop these parts, by the time of the table's clock; a version without change if there are none.
+
+    `whole`: only where all parts of a partition go. It is decided anew for each position of the log.
+    """
+    now = handle.clock.now_ms() // 1000
+    dropped: list[ActivePart] = []
+
+    def build(state: State) -> Sequence[TableOp]:
+        dropped[:] = [] if state.dropped else droppable(state, now, partitions, busy)
+        by_partition: dict[str, list[ActivePart]] = {}
+        for part in dropped:
+            by_partition.setdefault(part.info.partition_id, []).append(part)
+        if whole:
+            by_partition = {n: parts for n, parts in by_partition.items() if len(parts) == len(state.partitions[n])}
+            dropped[:] = [part for parts in by_partition.values() for part in parts]
+        return [
+            DropParts(name, tuple(part.manifest.id for part in parts), "expire") for name, parts in by_partition.items()
+        ]
+
+    committed = handle.log.commit(build, passes_on=lambda: False)
+    return Dropped(committed.version, tuple(dropped))

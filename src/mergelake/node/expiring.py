@@ -1,0 +1,52 @@
+"""What a TTL asks of a node: parts to drop unread, and merges that come before the regular ones. Pure."""
+
+from __future__ import annotations
+
+from mergelake.log.state import ActivePart
+from mergelake.log.volatile import pending
+from mergelake.merge.ttl_select import TtlMemory, expired_parts, select_ttl_merge
+from mergelake.node.actions import DropExpired, Merge, NodeView, TableView
+from mergelake.node.candidates import Candidates, Memory
+from mergelake.order.ttl import has_ttl, table_ttl
+
+
+def ttl_memory(table: TableView, memory: Memory) -> TtlMemory[ActivePart] | None:
+    """When the TTL of a table first asks for something; None without a TTL."""
+    schema = table.state.schema
+    if not has_ttl(schema):
+        return None
+    make = TtlMemory[ActivePart]
+    return memory.expiry(schema.version, table.state.partitions, lambda: make(table_ttl(schema), table.settings))
+
+
+def expired(node: NodeView, table: TableView, memory: Memory) -> DropExpired | None:
+    """The parts to drop, if there are any."""
+    times = ttl_memory(table, memory)
+    if times is None or not node.merges or node.draining or table.waits:
+        return None
+    busy = frozenset[str]().union(*table.merging)
+    names = [name for name in times.drops(node.now_ms // 1000) if _has_droppable(table, name, node, busy)]
+    return DropExpired(table.table_id, tuple(names), busy) if names else None
+
+
+def _has_droppable(table: TableView, name: str, node: NodeView, busy: frozenset[str]) -> bool:
+    state = table.state
+    parts = expired_parts(state.partitions.get(name, ()), table_ttl(state.schema), node.now_ms // 1000, busy)
+    return name not in state.volatile and any(not pending(state.mutations, part.info) for part in parts)
+
+
+def ttl_merge(node: NodeView, table: TableView, memory: Memory, candidates: Candidates, limit: int) -> Merge | None:
+    """The merge that the TTL of a table asks for next; None: there is none."""
+    times = ttl_memory(table, memory)
+    if times is None:
+        return None
+    state, now = table.state, node.now_ms // 1000
+    for name in times.merges(now):
+        parts = [part for part in candidates.elements(name) if part.manifest.id not in candidates.volatile]
+        busy = {p.manifest.id for p in parts if p.manifest.id in candidates.busy or pending(state.mutations, p.info)}
+        if name in state.volatile:
+            continue
+        found = select_ttl_merge(parts, table_ttl(state.schema), table.settings, now, bytes_max=limit, busy=busy)
+        if found is not None:
+            return Merge(table.table_id, found.parts, kind=found.kind)
+    return None

@@ -1,0 +1,267 @@
+"""TTL … GROUP BY … SET: expired rows that follow one another and are equal in a prefix of the key become one row.
+
+A row that has not expired ends a run, so that the order of the rows stays. Columns without an assignment take their
+first value that is not NULL, those of the sorting key the one of the first row.
+
+An assignment is an expression over aggregate functions, `sum(x) + 1`. Each function is a rule over the values of its
+argument, as that of a SimpleAggregateFunction column, so a run may be spread over many blocks.
+
+Source: ClickHouse, `TTLAggregationAlgorithm.cpp`, `TTLDescription.cpp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from mergelake.core import types as t
+from mergelake.core.errors import MergelakeError, error
+from mergelake.core.schema import Column, TableSchema
+from mergelake.core.text import quote_string
+from mergelake.core.types import DataType
+from mergelake.expr import Call, ColumnRef, Compiled, Literal, SyntaxNode, compile_expression
+from mergelake.expr.nodes import walk
+from mergelake.expr.parser import parse
+from mergelake.expr.registry import find_function
+from mergelake.order.aggregates import simple_aggregate
+from mergelake.order.combining import GroupStream, concatenated, first_value
+from mergelake.order.keys import Block, KeyColumn, bind_key, table_keys
+from mergelake.order.merging import merge_runs
+from mergelake.order.mode import Mask, Rule
+from mergelake.order.ttl_text import TtlElement
+
+_NAMES = {
+    "any": "any", "any_value": "any", "first_value": "any", "anylast": "anyLast", "last_value": "anyLast",
+    "min": "min", "max": "max", "sum": "sum", "sumwithoverflow": "sumWithOverflow", "count": "count", "avg": "avg",
+    "groupbitand": "groupBitAnd", "groupbitor": "groupBitOr", "groupbitxor": "groupBitXor",
+}  # fmt: skip
+"""Aggregate functions, in lower case -> as ClickHouse spells them."""
+_KEEPS = ("any", "anyLast", "min", "max")
+"""Those that give one of the values."""
+_VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One aggregate function of one argument."""
+
+    argument: Compiled
+    """Of the type that the rule takes."""
+    rule: Rule
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """How the value of a column in the row of a run is computed."""
+
+    column: str
+    aggregates: Mapping[str, Aggregate]
+    """By the names that `result` uses."""
+    result: Compiled
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The column, and those whose values are aggregated."""
+        names = [name for each in self.aggregates.values() for name in each.argument.columns]
+        return tuple(dict.fromkeys((self.column, *names)))
+
+    def combine(self, blocks: Iterator[tuple[pa.RecordBatch, Mask, Mask]]) -> Iterator[pa.Array]:
+        """The values of the result's rows, from blocks of `reads`, where each such row begins, and which expired."""
+        streams = {name: GroupStream(each.rule) for name, each in self.aggregates.items()}
+        own, flags = GroupStream(first_value), GroupStream(first_value)
+
+        def computed(values: Mapping[str, pa.Array], own: pa.Array, expired: pa.Array) -> pa.Array:
+            result = self.result.evaluate(pa.RecordBatch.from_arrays(list(values.values()), list(values)))
+            rows = np.arange(len(own))
+            return concatenated(result, own).take(pa.array(np.where(expired, rows, rows + len(own))))
+
+        for block, begins, expired in blocks:
+            values = {n: streams[n].push(each.argument.evaluate(block), begins) for n, each in self.aggregates.items()}
+            first, flag = own.push(block.column(self.column), begins), flags.push(pa.array(expired), begins)
+            if len(first):
+                yield computed(values, first, flag)
+        left = {name: stream.finish() for name, stream in streams.items()}
+        last, flag = own.finish(), flags.finish()
+        if last is not None:
+            yield computed({name: array for name, array in left.items() if array is not None}, last, flag)
+
+
+class Grouping:
+    """`GROUP BY … SET …` of one element, bound to a table."""
+
+    def __init__(self, element: TtlElement, schema: TableSchema) -> None:
+        keys = table_keys(schema)
+        self._keys: Sequence[KeyColumn] = [bind_key(text, schema) for text in element.group_by]
+        self._of_key = {name for key in keys.sorting for name in key.columns}
+        self.assignments = {name: _bound(name, text, schema) for name, text in element.assignments}
+        """By column."""
+        self.reads = tuple(dict.fromkeys(name for key in self._keys for name in key.columns))
+        """The columns of the keys."""
+        self._last: list[pa.Array] | None = None
+        self._last_expired = False
+        self._schema = schema
+
+    def rule(self, name: str) -> Rule | None:
+        """The rule of a column without an assignment; None: the value of the first row."""
+        kind = self._schema.column(name).type
+        nullable = isinstance(kind, t.Nullable) or (
+            isinstance(kind, t.LowCardinality) and isinstance(kind.inner, t.Nullable)
+        )
+        return _rule("any", kind) if nullable and name not in self._of_key else None
+
+    def begins(self, block: Block, expired: Mask) -> Mask:
+        """Of each of the next rows whether it begins a row of the result."""
+        if not block.num_rows:
+            return np.ones(0, np.bool_)
+        values = [key.evaluate(block) for key in self._keys]
+        if self._last is not None:
+            values = [concatenated(a, b) for a, b in zip(self._last, values, strict=True)]
+        types, descending = [key.type for key in self._keys], [False] * len(self._keys)
+        steps = merge_runs([iter([values])], types, descending)
+        repeats = np.concatenate([step.repeats for step in steps])
+        before = np.concatenate(([self._last_expired], expired[:-1]))
+        if self._last is not None:
+            repeats = repeats[1:]
+        else:
+            before[0] = False
+        self._last = [array.slice(len(array) - 1) for array in values]
+        self._last_expired = bool(expired[-1])
+        begins: Mask = ~(repeats & expired & before)
+        return begins
+
+
+def check_grouping(element: TtlElement, schema: TableSchema) -> None:
+    """Raise ClickHouse's errors for a GROUP BY that is no prefix of the primary key and for wrong assignments.
+
+    NOT_IMPLEMENTED, by name, for an aggregate function that is not supported, and for an assignment to a column of a
+    key, which could break the order of the rows.
+    """
+    primary = schema.primary_key or schema.order_by
+    if element.group_by != tuple(str(parse(text)) for text in primary[: len(element.group_by)]):
+        message = "TTL Expression GROUP BY key should be a prefix of primary key"
+        raise error("BAD_TTL_EXPRESSION", f"{message} ({', '.join(primary)})")
+    stored = {column.name for column in schema.stored}
+    names = [name for name, _ in element.assignments]
+    if len(set(names)) != len(names):
+        raise error("BAD_TTL_EXPRESSION", "Multiple aggregations set for one column in TTL Expression")
+    keys = table_keys(schema)
+    sorting = {name for key in keys.sorting for name in key.columns}
+    partition = {name for key in keys.partition for name in key.columns}
+    for name, text in element.assignments:
+        functions = _aggregates(parse(text))
+        if not functions:
+            message = f"Invalid expression for assignment of column {name}. Should contain an aggregate function"
+            raise error("BAD_TTL_EXPRESSION", message)
+        if name not in stored:
+            raise error("NO_SUCH_COLUMN_IN_TABLE", f"There is no physical column {name} in table")
+        keeps = f"{_NAMES.get(functions[0].function.lower())}({name})" if len(functions) == 1 else ""
+        keeps_value = str(parse(text)) == str(functions[0]) and keeps in {f"{each}({name})" for each in _KEEPS}
+        if (name in sorting and not (keeps_value and name in element.group_by)) or (
+            name in partition and not keeps_value
+        ):
+            message = f"TTL … SET {name} = {text} of a column of the key is not supported"
+            raise error("NOT_IMPLEMENTED", message, "Leave it out: it keeps the value of the first row")
+        _bound(name, text, schema)
+
+
+def _aggregates(node: SyntaxNode) -> list[Call]:
+    """The calls of aggregate functions. NOT_IMPLEMENTED for an unknown function, which may be one."""
+    calls: list[Call] = []
+    if isinstance(node, Call):
+        if node.function.lower() in _NAMES:
+            return [node]
+        try:
+            find_function(node.function)
+        except MergelakeError:
+            message = f"The function {node.function} is not supported in TTL … SET"
+            supported = ", ".join(sorted(set(_NAMES.values())))
+            raise error("NOT_IMPLEMENTED", message, f"Supported are {supported}") from None
+        for arg in node.args:
+            calls += _aggregates(arg)
+    return calls
+
+
+def _bound(column: str, text: str, schema: TableSchema) -> Assignment:
+    types = {each.name: each.type for each in schema.stored}
+    aggregates: dict[str, Aggregate] = {}
+
+    def replaced(node: SyntaxNode) -> SyntaxNode:
+        if not isinstance(node, Call):
+            return node
+        function = _NAMES.get(node.function.lower())
+        if function is None:
+            return Call(node.function, tuple(map(replaced, node.args)))
+        if any(isinstance(inner, Call) and inner.function.lower() in _NAMES for a in node.args for inner in walk(a)):
+            raise error("ILLEGAL_AGGREGATION", f"An aggregate function is inside of another one: {node}")
+        if function == "avg":
+            parts = (replaced(Call("sum", node.args)), replaced(Call("count", node.args)))
+            return Call("divide", (Call("toFloat64", (parts[0],)), parts[1]))
+        name = f"{_VALUE}{len(aggregates)}"
+        aggregates[name] = _aggregate(function, node, types)
+        return ColumnRef(name)
+
+    whole = replaced(parse(text))
+    target = Literal(str(schema.column(column).type).encode(), t.STRING)
+    over = {name: each.type for name, each in aggregates.items()}
+    if any(isinstance(each, ColumnRef) and each.name not in over for each in walk(whole)):
+        message = f"Column under no aggregate function in TTL … SET {column} = {text}"
+        raise error("NOT_AN_AGGREGATE", message)
+    return Assignment(column, aggregates, compile_expression(str(Call("CAST", (whole, target))), over))
+
+
+def _aggregate(function: str, call: Call, types: Mapping[str, DataType]) -> Aggregate:
+    if function == "count":
+        counted = "1" if not call.args else f"isNotNull({call.args[0]})"
+        argument = compile_expression(f"toUInt64({counted})", types)
+        return Aggregate(argument, _rule("sum", argument.type), argument.type)
+    if len(call.args) != 1:
+        raise _number(call)
+    plain = compile_expression(str(call.args[0]), types)
+    kind = _summed(plain.type) if function == "sum" else plain.type
+    if kind != plain.type:
+        plain = compile_expression(f"CAST({call.args[0]}, {quote_string(str(kind))})", types)
+    return Aggregate(plain, _rule(function, plain.type), plain.type)
+
+
+def _number(call: Call) -> MergelakeError:
+    return error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", f"{call.function} takes one argument, not {len(call.args)}")
+
+
+def _summed(kind: DataType) -> DataType:
+    """The type of a sum of values of a type."""
+    match kind:
+        case t.Nullable(inner):
+            return t.Nullable(_summed(inner))
+        case t.LowCardinality(inner):
+            return _summed(inner)
+        case t.Int(bits, signed) if bits < 64:
+            return t.Int(64, signed)
+        case t.Bool():
+            return t.Int(64, signed=False)
+        case t.Float(32):
+            return t.Float(64)
+        case t.Decimal(precision, scale) if precision <= 38:
+            return t.Decimal(38, scale)
+        case t.Decimal(_, scale):
+            return t.Decimal(76, scale)
+    return kind
+
+
+def _rule(function: str, kind: DataType) -> Rule:
+    return simple_aggregate(Column(0, _VALUE, t.SimpleAggregateFunction(function, kind)), "TTL")
+
+
+def combine_first(arrays: Iterator[tuple[pa.Array, Mask]], rule: Rule | None) -> Iterator[pa.Array]:
+    """The values of a column without an assignment, from arrays and where each row of the result begins."""
+    stream = GroupStream(rule or first_value)
+    for array, begins in arrays:
+        out = stream.push(array, begins)
+        if len(out):
+            yield out
+    last = stream.finish()
+    if last is not None:
+        yield last

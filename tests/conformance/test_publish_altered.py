@@ -1,0 +1,130 @@
+"""A published table whose columns change: a ClickHouse that has attached it never reads a column wrongly."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mergelake as ml
+from mergelake.publish.publish import publish
+
+
+class Served:
+    """A table in a directory, and a ClickHouse that attaches it."""
+
+    def __init__(self, oracle: Any, path: Path) -> None:
+        self.oracle = oracle
+        self.db = ml.connect(str(path))
+        self.db.sql(
+            "CREATE TABLE t (k UInt32, v Int32, s String, d Int32 DEFAULT v + 1) ENGINE = MergeTree ORDER BY k "
+            "SETTINGS min_bytes_for_wide_part = 0"
+        )
+        self.insert(1)
+        self.table = self.db.table("t")
+
+    def insert(self, k: int) -> None:
+        names = [c.name for c in self.db.table("t").schema.columns if not c.default]
+        self.db.sql(f"INSERT INTO t ({', '.join(names)}) VALUES ({', '.join([str(k)] * len(names))})")
+
+    def attach(self) -> None:
+        self.oracle.query("DROP TABLE IF EXISTS default.served SYNC")
+        self.oracle.query(self.table.attach_statement("default.served", show_secrets=True))
+
+    def seen(self, columns: str = "*") -> str:
+        return str(self.oracle.query(f"SELECT {columns} FROM default.served ORDER BY k", "TSV"))
+
+    def wait(self, columns: str = "*") -> None:
+        wanted = self.db.sql(f"SELECT {columns} FROM t ORDER BY k").encoded("TSV").decode()
+        deadline = time.monotonic() + 30
+        while (found := self.seen(columns)) != wanted:
+            assert time.monotonic() < deadline, f"{found} in place of {wanted}"
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def served(oracle: Any, tmp_path: Path) -> Any:
+    made = Served(oracle, tmp_path)
+    yield made
+    oracle.query("DROP TABLE IF EXISTS default.served SYNC")
+
+
+def test_a_server_goes_on_while_columns_are_added_and_dropped(served: Served) -> None:
+    served.table.publish()
+    served.attach()
+    served.wait()
+    served.db.sql("ALTER TABLE t ADD COLUMN z Int32 DEFAULT v * 10, COMMENT COLUMN s 'text'")
+    served.insert(2)
+    served.table.publish()
+    served.wait("k, v, s, d")  # by its old definition
+    served.attach()
+    served.wait()
+    served.db.sql("ALTER TABLE t DROP COLUMN s")
+    served.insert(3)
+    served.table.publish()
+    served.wait("k, v, d, z")
+    assert served.seen("s") == "1\n2\n\n"
+
+
+# M-076
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("RENAME COLUMN s TO txt", "column s is called txt now"),
+        ("MODIFY COLUMN d REMOVE DEFAULT, MODIFY COLUMN v String", "column"),
+        ("MODIFY COLUMN s UInt64", "another type"),
+        ("CLEAR COLUMN s", "another one"),
+        ("DROP COLUMN s, ADD COLUMN s Int8 DEFAULT 5", "another one"),
+        ("MODIFY COLUMN d DEFAULT v + 2", "another default"),
+    ],
+)
+def test_a_change_of_meaning_is_shown_to_new_definitions_only(served: Served, change: str, why: str) -> None:
+    served.table.publish()
+    served.attach()
+    before = served.seen()
+    served.db.sql(f"ALTER TABLE t {change}")
+    served.insert(2)
+    served.table.refresh()
+    for door in (served.table.publish, served.table.attach_statement):
+        with pytest.raises(ml.MergelakeError, match=why) as refused:
+            door()
+        assert refused.value.name == "INCOMPATIBLE_COLUMNS"
+    report = publish(served.table.handle)
+    assert report.held_back
+    assert not report.added
+    time.sleep(1.2)
+    assert served.seen() == before
+    served.oracle.query("DROP TABLE default.served SYNC")
+    served.table.publish(redefine=True)
+    served.attach()
+    served.wait()
+    served.insert(3)
+    served.db.sql("OPTIMIZE TABLE t FINAL")
+    served.table.publish(grace_seconds=0)
+    served.wait()
+    served.db.sql("ALTER TABLE t ADD COLUMN more Int8")
+    served.insert(4)
+    served.table.publish()
+    served.attach()
+    served.wait()
+
+
+def test_parts_with_other_names_are_rewritten_before_they_are_shown(served: Served) -> None:
+    served.db.sql("ALTER TABLE t RENAME COLUMN s TO txt, ADD COLUMN s Int8 DEFAULT 4, MODIFY COLUMN d Int64")
+    served.insert(2)
+    assert publish(served.table.handle).outdated == ("all_1_1_0",)
+    served.table.publish()
+    served.attach()
+    served.wait()
+    assert served.table.publish().added == ()
+
+
+def test_a_table_that_was_never_altered_costs_what_it_did(served: Served) -> None:
+    served.table.publish()
+    before = served.db.warehouse.store.counters
+    served.table.publish()
+    served.table.attach_statement()
+    used = served.db.warehouse.store.counters - before
+    assert (used.list, used.put) == (1, 0)

@@ -1,0 +1,144 @@
+"""A month of a table with a TTL, on a clock that is moved: a node, and what it reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from mergelake.core.clock import ManualClock
+from mergelake.core.ids import SeededIds
+from mergelake.log.operations import DropParts, Publish
+from mergelake.parts.reader import PartReader
+from mergelake.store.memory import MemoryStore
+from mergelake.table.define import define
+from mergelake.table.handle import TableHandle
+from mergelake.table.insert import commit_parts, insert_target, write_blocks
+from tests.helpers.nodes import TinyNode
+
+HOUR, DAY = 3600, 86400
+COLUMNS = {"ts": "DateTime", "k": "UInt32", "v": "UInt32", "note": "String"}
+
+
+class Events:
+    """A table of events, and its rows by the hour in which they came."""
+
+    def __init__(self, ttl: Any, partition: str = "toYYYYMMDD(ts)", **settings: object) -> None:
+        self.store, self.clock, self.ids = MemoryStore(), ManualClock(1_700_000_000_000), SeededIds(1)
+        given = {"merge_upload_policy": "direct", "index_granularity": 64, **settings}
+        schema = define(COLUMNS, order_by=["k", "ts"], partition_by=partition, settings=given, ttl=ttl)
+        self.handle = TableHandle.create(self.store, "t", schema, clock=self.clock, ids=self.ids)
+        self.rows: list[tuple[int, int]] = []
+
+    @property
+    def now(self) -> int:
+        return self.clock.now_ms() // 1000
+
+    def insert(self, times: list[int]) -> None:
+        new = [(time, len(self.rows) + at) for at, time in enumerate(times)]
+        self.rows += new
+        block = pa.table(
+            {
+                "ts": pa.array([time for time, _ in new], pa.uint32()),
+                "k": pa.array([n * 37 % 11 for _, n in new], pa.uint32()),
+                "v": pa.array([n for _, n in new], pa.uint32()),
+                "note": pa.array([b"note"] * len(new), pa.binary()),
+            }
+        )
+        written = write_blocks(insert_target(self.store, "t", self.handle.schema, self.ids, self.clock), [block])
+        commit_parts(self.handle, written)
+
+    def present(self) -> dict[int, bytes]:
+        """Of each row that is there its number and its note."""
+        state = self.handle.refresh()
+        columns = {column.name: column for column in state.schema.stored}
+        found: dict[int, bytes] = {}
+        for part in state.parts():
+            held = set(part.manifest.columns)
+            names = [name for name in ("v", "note") if columns[name].id in held]
+            for batch in PartReader(self.store, "t", part.manifest, columns).read(names):
+                notes = batch.column(1).to_pylist() if len(names) > 1 else [b""] * batch.num_rows
+                found |= dict(zip(batch.column(0).to_pylist(), notes, strict=True))
+        return found
+
+    def expected(self, keep_s: int) -> tuple[set[int], Callable[[int], set[int]]]:
+        """Rows that have not expired; and those that had not, so many seconds ago."""
+        return (
+            {n for time, n in self.rows if time + keep_s > self.now},
+            lambda late_s: {n for time, n in self.rows if time + keep_s > self.now - late_s},
+        )
+
+    def operations(self, kind: type) -> list[Any]:
+        self.handle.refresh()
+        return [op for entry in self.handle.log.entries() for op in entry.ops if isinstance(op, kind)]
+
+
+def data_requests(store: MemoryStore) -> tuple[int, int]:
+    """GETs and PUTs of objects of parts so far."""
+    details = store.counters.details
+    return details.get("get data", 0), details.get("put data", 0)
+
+
+# M-029, M-044
+@pytest.mark.parametrize("partition", ["toYYYYMMDD(ts)", "toYYYYMM(ts)"])
+def test_a_month_of_rows_that_live_for_a_week(partition: str) -> None:
+    table = Events("ts + INTERVAL 7 DAY", partition)
+    node = TinyNode(table, has_disk=False)
+    for _ in range(30 * 2):
+        table.insert([table.now - back * HOUR for back in range(8)])
+        table.clock.advance_s(12 * HOUR)
+        node.rest()
+        alive, late = table.expected(7 * DAY)
+        # A merge for single rows comes four hours after the one before it, at the next tick.
+        assert alive <= table.present().keys() <= late(12 * HOUR)
+    assert table.operations(DropParts)
+
+
+def test_whole_parts_are_dropped_without_a_request_for_data() -> None:
+    table = Events("ts + INTERVAL 7 DAY", ttl_only_drop_parts=1, min_parts_to_merge_at_once=1000)
+    node = TinyNode(table, has_disk=False)
+    for day in range(30):
+        table.insert([table.now + at * HOUR for at in range(3)])
+        before = data_requests(table.store)
+        table.clock.advance_s(DAY)
+        node.rest()
+        assert data_requests(table.store) == before
+        alive, late = table.expected(7 * DAY)
+        assert alive <= table.present().keys() <= late(DAY), day
+    assert not table.operations(Publish)
+    assert {op.kind for op in table.operations(DropParts)} == {"expire"}
+    assert len(table.handle.refresh().partitions) < 12
+
+
+def test_values_of_a_column_expire_before_their_rows() -> None:
+    table = Events({"": "ts + INTERVAL 10 DAY", "note": "ts + INTERVAL 2 DAY"})
+    node = TinyNode(table, has_disk=False)
+    for _ in range(20):
+        table.insert([table.now + at * HOUR for at in range(3)])
+        table.clock.advance_s(DAY)
+        node.rest()
+        present = table.present()
+        alive, late = table.expected(10 * DAY)
+        assert alive <= present.keys() <= late(DAY)
+        fresh, known = table.expected(2 * DAY)
+        noted = {n for n, note in present.items() if note}
+        assert fresh <= noted <= known(DAY)
+
+
+def test_parts_are_recompressed_once() -> None:
+    table = Events("ts + INTERVAL 3 DAY RECOMPRESS CODEC(ZSTD(5))", min_parts_to_merge_at_once=1000)
+    node = TinyNode(table, has_disk=False)
+    table.insert([table.now, table.now + 60])
+    node.rest()
+    assert not node.stored
+    table.clock.advance_s(3 * DAY + 120)
+    node.rest()
+    assert [task.kind for task in node.stored] == ["ttl_recompress"]
+    table.clock.advance_s(30 * DAY)
+    node.rest()
+    assert len(node.stored) == 1
+    (part,) = table.handle.refresh().parts()
+    reader = PartReader(table.store, "t", part.manifest, {c.name: c for c in table.handle.schema.stored})
+    assert reader.small_files(["default_compression_codec.txt"]) == {"default_compression_codec.txt": b"CODEC(ZSTD(5))"}
