@@ -120,6 +120,9 @@ class CloneTable:
     version: int | str | None = None
     """A number or a tag."""
     timestamp: str | None = None
+    replace: bool = False
+    must_exist: bool = False
+    """As of `CreateTable`."""
 
 
 @dataclass(frozen=True, slots=True)
