@@ -19,10 +19,11 @@ from mergelake.core.schema import TableSchema
 from mergelake.log.operations import AddParts, AlterMetadata, TableOp
 from mergelake.log.retention import refers
 from mergelake.log.state import ActivePart, State
-from mergelake.log.volatile import lacking, unfinished
+from mergelake.log.volatile import lacking
 from mergelake.parts.evolve import can_evolve
 from mergelake.table.alter.needs import means_the_same
 from mergelake.table.clone import with_lacks
+from mergelake.table.fit import check_projections_fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,8 @@ def carried(
     """
     columns = _column_ids(state, there.schema)
     _check_lacking(state.schema, there.schema, parts)
-    for mutation in unfinished(state):
+    check_projections_fit(state.schema, there.schema, parts)
+    for mutation in {m.version: m for part in parts for m in lacking(state.mutations, part.info)}.values():
         if not means_the_same(mutation, state.schema, there.schema):
             message = f"{mutation.name} is not finished, and changes other columns in the other table"
             raise error("INCOMPATIBLE_COLUMNS", message, "Table.apply_mutations() finishes it")

@@ -16,7 +16,7 @@ from mergelake.order.modes import mode_of
 from mergelake.parts.indexing import index_expressions
 from mergelake.table.alter.renaming import refers_to
 from mergelake.views.bound import command_trees
-from mergelake.views.commands import parse_commands
+from mergelake.views.commands import row_commands
 
 
 def partition_columns(schema: TableSchema) -> frozenset[str]:
@@ -96,7 +96,7 @@ def _is_same(one: Column, other: Column) -> bool:
 
 def means_the_same(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> bool:
     """Whether commands have the same expressions, those of ALIAS and MATERIALIZED columns in them too."""
-    commands = parse_commands(mutation.commands)
+    commands = row_commands(mutation.commands)
     return all(command_trees(command, before) == command_trees(command, after) for command in commands)
 
 
@@ -104,7 +104,7 @@ def _columns_of(mutation: PendingMutation, schema: TableSchema) -> tuple[dict[st
     """The columns that a mutation reads or updates, and those that it updates."""
     read: dict[str, None] = {}
     updated: dict[str, None] = {}
-    for command in parse_commands(mutation.commands):
+    for command in row_commands(mutation.commands):
         where, groups = command_trees(command, schema)
         updated |= dict.fromkeys(name for sets in groups for name in sets)
         for tree in (where, *(value for sets in groups for value in sets.values())):
