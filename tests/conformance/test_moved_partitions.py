@@ -102,6 +102,34 @@ def test_parts_from_before_an_alter_bring_their_schema(tmp_path: Path, monkeypat
     assert db.sql("SELECT p, k, s, x, n FROM a ORDER BY k").rows() == wanted
 
 
+def test_types_and_indexes_that_were_changed_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attach_at_once(monkeypatch)
+    db = ml.connect(str(tmp_path))
+    engine = "ENGINE = MergeTree ORDER BY k SETTINGS index_granularity = 2"
+    db.sql(f"CREATE TABLE a (k UInt64, v Int32, INDEX i v TYPE minmax GRANULARITY 1) {engine}")
+    db.sql("INSERT INTO a SELECT number, number % 5 FROM numbers(8)")
+    db.sql("ALTER TABLE a DROP INDEX i, ADD INDEX i k % 3 TYPE minmax GRANULARITY 1, MODIFY COLUMN v Int64")
+    db.sql(f"CREATE TABLE b (k UInt64, v Int64, INDEX i k % 3 TYPE minmax GRANULARITY 1) {engine}")
+    db.sql("INSERT INTO b SELECT number, 10 FROM numbers(8)")
+    before = db.warehouse.store.counters
+    db.sql("ALTER TABLE b ATTACH PARTITION tuple() FROM a")
+    assert (db.warehouse.store.counters - before).put == 3
+    for condition in ("k % 3 = 2", "v = 4", "v < 10", "k = 7", "1"):
+        wanted = [(k, v) for k in range(8) for v in sorted((k % 5, 10))]
+        wanted = [(k, v) for k, v in wanted if eval(condition.replace(" = ", " == "), {"k": k, "v": v})]
+        for reader in (db, ml.connect(str(tmp_path))):
+            assert reader.sql(f"SELECT k, v FROM b WHERE {condition} ORDER BY k, v").rows() == wanted, condition
+            assert sorted(reader.table("b").scan(["k", "v"], condition)) == wanted, condition
+    db.sql("ALTER TABLE a MODIFY COLUMN v UInt8")
+    db.sql("ALTER TABLE a MODIFY COLUMN v Int64")
+    with pytest.raises(ml.MergelakeError, match="several changes") as caught:
+        db.sql("ALTER TABLE b ATTACH PARTITION tuple() FROM a")
+    assert caught.value.name == "UNFINISHED"
+    db.sql("OPTIMIZE TABLE a FINAL")
+    db.sql("ALTER TABLE b REPLACE PARTITION tuple() FROM a")
+    assert db.sql("SELECT k, v FROM b ORDER BY k").rows() == [(k, k % 5) for k in range(8)]
+
+
 def test_a_default_that_differs_is_refused_where_parts_lack_the_column(tmp_path: Path) -> None:
     db = ml.connect("memory://")
     for name, default in (("a", 1), ("b", 2)):

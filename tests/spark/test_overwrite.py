@@ -71,3 +71,8 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(db, spark):
     ):
         refused(lambda written=written, options=options: save(written, table, **options), *words)
     assert (rows(db), table.refresh()) == (before, version)
+    table.modify_settings({"immutable_partitions": "p = 2"})
+    for mode in ("append", "overwrite"):
+        refused(lambda mode=mode: save(frame(spark, (2, 10)), table, mode), "TABLE_IS_READ_ONLY")
+    save(good, table, "append")
+    assert rows(db) == sorted([*before, (1, 10)])

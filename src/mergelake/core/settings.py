@@ -154,6 +154,12 @@ _TABLE = (
         1000,
         "Number of unfinished mutations from which further ones are refused; 0: no limit",
     ),
+    Setting(
+        "immutable_partitions",
+        "",
+        "A condition over `_partition_id`, or columns by which the table is partitioned: "
+        "[partitions for which it is true](partitions.md#immutable-partitions) are not changed. Empty: none",
+    ),
     Setting("merge_max_block_size", 8192, "Accepted, no effect"),
     Setting("merge_max_chunk_bytes", 64 * MIB, "Bytes of the key range that a merge holds in memory at a time"),
     Setting(

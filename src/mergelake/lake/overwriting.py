@@ -1,23 +1,72 @@
-"""`Table`'s method that replaces rows."""
+"""`Table`'s methods that replace rows, and that take in parts from elsewhere."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mergelake.core.errors import CorruptDataError, error
 from mergelake.lake.environment import Environment
 from mergelake.table.deduplication import InsertIdentity, known_token
 
 if TYPE_CHECKING:
+    from mergelake.core.manifest import PartManifest
+    from mergelake.core.schema import TableSchema
     from mergelake.table.handle import TableHandle
     from mergelake.table.insert import Commit
 
 
 class OverwriteMethods:
-    """What `Table` has for it."""
+    """What `Table` has of them."""
 
     name: str
     handle: TableHandle
     env: Environment
+
+    def attach_part_from(
+        self, path_or_url: str, *, options: Mapping[str, str] | None = None, dedup_token: str | None = None
+    ) -> Commit:
+        """Add the rows of a part directory that lies elsewhere: one of ClickHouse's, of a backup, or of `write_part`.
+
+        Every byte of it is verified before anything is written, and it must fit the table: its columns have the table's
+        names and types, it is sorted by the table's key, and lies in one of its partitions. Columns that it lacks get
+        their defaults. Patch parts beside it are applied. Its rows are written anew, as an insert's: the directory is
+        not needed afterwards. `options` go to `open_store`; `dedup_token` is as for `append`.
+
+        Raises
+        ------
+        MergelakeError
+            NO_SUCH_DATA_PART if there is none, INCOMPATIBLE_COLUMNS for other columns, CorruptDataError for a part that
+            is cut off, damaged, or made for another table; and those of `append`.
+        """
+        from mergelake.lake.check import check_directory
+        from mergelake.parts.public import read_part
+        from mergelake.table.insert import commit_parts, duplicate_of
+
+        known = known_token(self.handle, dedup_token)
+        if known is not None:
+            return duplicate_of(known, dedup_token or "")
+        schema = self.handle.schema
+        granularity = self.handle.settings.integer("index_granularity")
+        part = read_part(path_or_url, options=options, granularity=granularity)
+        for name, column in part.part.columns.items():
+            if schema.types.get(name) != column.type:
+                there = f"is {schema.types[name]}" if name in schema.types else "has no such column"
+                message = f"Column {name} of the part has type {column.type}, and the table {there}"
+                raise error("INCOMPATIBLE_COLUMNS", message, "read_part reads it; append takes what you select of it")
+        problems = check_directory(part.part, schema)
+        if problems:
+            first = problems[0]
+            raise CorruptDataError(
+                f"{first.message} ({path_or_url})",
+                object_key=first.object_key,
+                offset=first.offset,
+                expected=first.expected,
+                found=first.found,
+            )
+        wanted = [c.name for c in schema.stored if c.name in part.part.columns and c.default_kind != "MATERIALIZED"]
+        rows = read_part(path_or_url, wanted, options=options, granularity=granularity, threads=self.env.threads)
+        return commit_parts(self.handle, self._parts_of(rows, schema), InsertIdentity(dedup_token or ""))
 
     def overwrite(
         self,
@@ -67,13 +116,11 @@ class OverwriteMethods:
         >>> list(table.scan(ordered=True))
         [(1, 11), (2, 31), (3, 41)]
         """
-        from mergelake.lake.input import storage_batches
         from mergelake.mutate.validate import Submission
-        from mergelake.table.insert import commit_parts, duplicate_of, insert_target, write_blocks
-        from mergelake.table.throttle import throttle
+        from mergelake.table.insert import commit_parts, duplicate_of
         from mergelake.upsert.overwrite import Overwrite
 
-        handle, states = self.handle, self.env.states
+        handle = self.handle
         known = known_token(handle, dedup_token)
         if known is not None:
             return duplicate_of(known, dedup_token or "")
@@ -81,19 +128,26 @@ class OverwriteMethods:
         request = Overwrite.of(
             handle.schema, where, given, handle.ids.new_id(), dynamic=dynamic, unchanged_since=unchanged_since
         )
+        parts = self._parts_of(data, request.writing(handle.schema))
+        identity = InsertIdentity(dedup_token or "")
+        return commit_parts(handle, parts, identity, lambda state: request.operations(state, parts))
+
+    def _parts_of(self, data: Any, schema: TableSchema) -> list[PartManifest]:
+        """The rows of data of a user, written as parts and not committed."""
+        from mergelake.lake.input import storage_batches
+        from mergelake.table.insert import insert_target, write_blocks
+        from mergelake.table.throttle import throttle
+
+        handle, states = self.handle, self.env.states
         throttle(handle)
-        schema = request.writing(handle.schema)
         if type(data).__module__.startswith("pyspark."):
             from mergelake.spark.write import write_frame
 
-            parts = write_frame(data, handle.store.spec, handle.directory, schema, handle.base_version(), states)
-        else:
-            parts = write_blocks(
-                insert_target(handle.store, handle.directory, schema, handle.ids, handle.clock),
-                storage_batches(data, schema),
-                threads=self.env.threads,
-                base_version=handle.base_version(),
-                states=states,
-            )
-        identity = InsertIdentity(dedup_token or "")
-        return commit_parts(handle, parts, identity, lambda state: request.operations(state, parts))
+            return write_frame(data, handle.store.spec, handle.directory, schema, handle.base_version(), states)
+        return write_blocks(
+            insert_target(handle.store, handle.directory, schema, handle.ids, handle.clock),
+            storage_batches(data, schema),
+            threads=self.env.threads,
+            base_version=handle.base_version(),
+            states=states,
+        )

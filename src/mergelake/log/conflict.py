@@ -7,7 +7,7 @@ winner's entry and checks again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,6 +16,7 @@ from mergelake.core.errors import ConflictError, MergelakeError, error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo, merged_name
 from mergelake.log.fold import Draft
+from mergelake.log.immutable import SETTING as IMMUTABLE, immutable_partitions, refusal
 from mergelake.log.operations import (
     AddParts,
     AddReference,
@@ -92,7 +93,7 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
         case Publish():
             return _check_publish(state, op, position)
         case DropRange():
-            return _check_drop(state, op)
+            return _check_drop(state, op, position)
         case DropParts():
             return _check_drop_parts(state, op)
         case UndropTable():
@@ -118,7 +119,7 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
             if state.rows_version > since:
                 return Reject(f"Rows were added, changed or removed after version {since}")
         case Mutation():
-            return _check_mutation(state, op)
+            return _check_mutation(state, op, position)
         case MarkMutated():
             return _check_mark(state, op)
         case FinishMutations(ids):
@@ -252,9 +253,18 @@ def _check_add(state: State, op: AddParts, position: int) -> Reject | None:
         return _invalid("An insert cannot begin objects of another table", "LOGICAL_ERROR")
     return (
         _check_schema(state, op.schema_version)
+        or _check_immutable(state, {part.partition_id for part in op.parts}, position)
         or _check_new(state, op.parts, position, op.begun, op.held)
         or _check_detached(state, op.detached)
     )
+
+
+def _check_immutable(state: State, partition_ids: Collection[str] | None, position: int) -> Reject | None:
+    """Rows of immutable partitions are neither changed nor added to."""
+    if not state.schema.settings.get(IMMUTABLE):
+        return None
+    found = immutable_partitions(state, partition_ids, position)
+    return _invalid(refusal(found), "TABLE_IS_READ_ONLY") if found else None
 
 
 def _check_schema(state: State, version: int) -> Reject | None:
@@ -352,7 +362,10 @@ def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject
     return None
 
 
-def _check_mutation(state: State, op: Mutation) -> Reject | None:
+def _check_mutation(state: State, op: Mutation, position: int) -> Reject | None:
+    immutable = _check_immutable(state, op.partition_ids, position)
+    if immutable is not None:
+        return immutable
     if any(known.id == op.id for known in state.mutations):
         return Reject(f"Mutation {op.id} is known already", kind="duplicate")
     if not op.only:
@@ -419,7 +432,11 @@ def _check_add_volatile(state: State, op: AddVolatile) -> Reject | None:
     return None
 
 
-def _check_drop(state: State, op: DropRange) -> Reject | None:
+def _check_drop(state: State, op: DropRange, position: int) -> Reject | None:
+    if op.kind == "replace":
+        immutable = _check_immutable(state, None if op.partition_id is None else (op.partition_id,), position)
+        if immutable is not None:
+            return immutable
     bound = op.max_block
     touched = [op.partition_id] if op.partition_id is not None else list(state.partitions)
     known = (*(op.tokens or ()), *(op.hashes or ()))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mergelake.core.errors import ConflictError, error, there_are
+from mergelake.log.immutable import mutable_scope
 from mergelake.log.operations import KillMutation, Mutation
 from mergelake.log.state import PendingMutation, State
 from mergelake.log.volatile import unfinished
@@ -43,7 +44,8 @@ def submit(
         checked = validate(commands, state.schema, given)
         check_unfinished(state, unfinished_max)
         partitions = {command.partition_id for command in checked}
-        scope = None if None in partitions else tuple(sorted(name for name in partitions if name is not None))
+        stated = tuple(sorted(name for name in partitions if name is not None))
+        scope = stated if None not in partitions else mutable_scope(state, stated)
         return (
             Mutation(
                 mutation_id, commands_text(checked), scope, drops_rows(checked), schema_version=state.schema_version

@@ -20,7 +20,9 @@ from mergelake.log.operations import AddParts, AlterMetadata, TableOp
 from mergelake.log.retention import refers
 from mergelake.log.state import ActivePart, State
 from mergelake.log.volatile import lacking
+from mergelake.order.ttl import has_ttl, table_ttl
 from mergelake.table.clone import with_lacks
+from mergelake.table.fit import definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,14 @@ def carried(
     """Parts of a state of the table in directory `source`, in block order, for the table in `target` in state `there`.
 
     The schemas fit (`fit.check_fit`). `base_version` is that of the new parts. INCOMPATIBLE_COLUMNS if they lack a
-    column that the other table fills in another way.
+    column that the other table fills in another way, UNFINISHED if the type of a column was changed more than once
+    since they were written.
     """
     columns = _column_ids(state, there.schema)
     _check_lacking(state.schema, there.schema, parts)
+    _check_converted(state, parts)
     ops, versions = _older_schemas(state, parts, there, columns)
+    times = _times(state.schema, there.schema)
     moved = [
         (
             replace(
@@ -53,6 +58,7 @@ def carried(
                 level=part.info.level,
                 columns=tuple(columns.get(old, old) for old in part.manifest.columns),
                 schema_version=versions[part.manifest.schema_version],
+                ttl={times[name]: held for name, held in part.manifest.ttl.items() if name in times},
             ),
             [replace(m, schema_version=versions[m.schema_version]) for m in lacking(state.mutations, part.info)],
         )
@@ -88,6 +94,17 @@ def _column_ids(state: State, target: TableSchema) -> dict[int, int]:
     return out
 
 
+def _times(source: TableSchema, target: TableSchema) -> dict[str, str]:
+    """What the times of an element of the TTL are called in the source -> and of the same element in the target.
+
+    The names have the ids of columns in them (`order.ttl`).
+    """
+    if not (has_ttl(source) and has_ttl(target)):
+        return {}
+    there = {element.element: element.key for element in table_ttl(target).elements}
+    return {e.key: there[e.element] for e in table_ttl(source).elements if e.element in there}
+
+
 def _check_lacking(source: TableSchema, target: TableSchema, parts: Sequence[ActivePart]) -> None:
     held = [set(part.manifest.columns) for part in parts]
     for column in source.stored:
@@ -98,6 +115,19 @@ def _check_lacking(source: TableSchema, target: TableSchema, parts: Sequence[Act
             raise error("INCOMPATIBLE_COLUMNS", message, f"ALTER TABLE … MATERIALIZE COLUMN {column.name} writes it")
 
 
+def _check_converted(state: State, parts: Sequence[ActivePart]) -> None:
+    """Raise UNFINISHED for a part whose values of a column become others on the way to its type: the other table knows
+    nothing of that way.
+    """
+    for column in (column for column in state.schema.stored if column.changes):
+        for part in parts:
+            changes = column.changed_since(part.manifest.schema_version)
+            direct = not changes or (len(changes) == 1 and not changes[0].null)
+            if column.id in part.manifest.columns and not direct:
+                message = f"Part {part.name} holds column {column.name} as it was before several changes of its type"
+                raise error("UNFINISHED", message, "OPTIMIZE TABLE … FINAL writes it anew")
+
+
 def _older_schemas(
     state: State, parts: Sequence[ActivePart], there: State, columns: dict[int, int]
 ) -> tuple[list[TableOp], dict[int, int]]:
@@ -106,31 +136,36 @@ def _older_schemas(
     """
     versions: dict[int, int] = {}
     added: list[TableSchema] = []
-    newest = there.schema_version
+    current = there.schema
     used = {part.manifest.schema_version for part in parts}
     used |= {m.schema_version for part in parts for m in lacking(state.mutations, part.info)}
     for version in sorted(used):
         old = state.schemas[version]
-        moved = replace(old, columns=tuple(replace(column, id=columns[column.id]) for column in old.columns))
-        known = [v for v, schema in there.schemas.items() if _as_written(schema) == _as_written(moved)]
-        if known:
-            versions[version] = there.schema_version if there.schema_version in known else known[-1]
-            continue
-        versions[version] = newest + len(added) + 1
-        added.append(moved)
+        moved = tuple(replace(column, id=columns[column.id], changes=()) for column in old.columns)
+        old = replace(old, columns=moved, indices=tuple(replace(index, since=0) for index in old.indices))
+        if _as_written(old) == _as_written(current):
+            versions[version] = current.version
+        else:
+            added.append(old)
+            versions[version] = current.version + len(added)
     if not added:
         return [], versions
-    following = 1 + max(*columns.values(), there.schema.next_column_id - 1)
-    schemas = [*added, there.schema]
+    newest = current.version + len(added) + 1
+    # What older files of the name of an index hold is not known here: parts that were there before lose it, too.
+    trusted = set.intersection(*(set(map(definition, schema.indices)) for schema in added))
+    indices = tuple(i if definition(i) in trusted else replace(i, since=newest) for i in current.indices)
+    following = 1 + max(*columns.values(), current.next_column_id - 1)
+    schemas = [*added, replace(current, indices=indices)]
     return [
-        AlterMetadata(replace(schema, version=newest + at, next_column_id=following))
-        for at, schema in enumerate(schemas, 1)
+        AlterMetadata(replace(schema, version=at, next_column_id=following))
+        for at, schema in enumerate(schemas, current.version + 1)
     ], versions
 
 
 def _as_written(schema: TableSchema) -> tuple[object, ...]:
-    """What a part depends on that was written with a schema."""
-    return [(c.id, c.name, c.type) for c in schema.stored], schema.indices, schema.order_by, schema.primary_key
+    """What files of a part depend on that was written with a schema."""
+    held = {column.id: (column.name, column.type) for column in schema.stored}
+    return held, set(map(definition, schema.indices)), schema.order_by, schema.primary_key
 
 
 def _keys(keys: Iterable[str], source: str, target: str) -> dict[str, str]:

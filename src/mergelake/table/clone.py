@@ -75,8 +75,7 @@ def restored(state: State, ids: IdSource, base_version: int, table: str = "", le
             ops.append(AddParts(tuple(map(added, parts))))
         if number < len(mutations):
             m = mutations[number]
-            written_for = m.schema_version if m.schema_version != state.schema_version else 0
-            ops.append(Mutation(ids.new_id(), m.commands, m.partition_ids, m.drops_rows, schema_version=written_for))
+            ops.append(Mutation(ids.new_id(), m.commands, m.partition_ids, m.drops_rows))
     return ops
 
 
@@ -84,10 +83,10 @@ def _stages(state: State, mutations: Sequence[PendingMutation]) -> list[list[Act
     """The parts to be added before each mutation, which they lack, and after the last one.
 
     None if the order of the blocks of a partition does not allow that: some of its parts were mutated already and
-    later ones were not, or a mutation concerns some parts only.
+    later ones were not, or a mutation concerns some parts only, or was written for an older schema.
     """
     stages: list[list[ActivePart]] = [[] for _ in range(len(mutations) + 1)]
-    if any(m.since for m in mutations):
+    if any(m.since or m.schema_version != state.schema_version for m in mutations):
         return None
     for partition_id, parts in groupby(state.parts(), key=lambda part: part.info.partition_id):
         scope = [(n, m) for n, m in enumerate(mutations) if m.partition_ids is None or partition_id in m.partition_ids]

@@ -19,6 +19,7 @@ from mergelake.expr.nodes import Call, ColumnRef
 from mergelake.format.codec_types import check_codec
 from mergelake.format.profile import PROFILES
 from mergelake.format.state_programs import state_program
+from mergelake.log.immutable import check_setting
 from mergelake.order.collapsing import with_version
 from mergelake.order.keys import KeyColumn, bind_key, bind_partition_key, key_tree
 from mergelake.order.modes import ENGINES, mode_of
@@ -145,6 +146,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
     schema = _plain_engine(replace(schema, columns=tuple(columns)))
     _check_engine(schema)
     schema = with_version(schema)
+    check_setting(schema)
     _check_streams(schema)
     _check_defaults(schema)
     sorting = _check_sorting_key(schema, settings)

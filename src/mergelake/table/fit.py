@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mergelake.core.errors import MergelakeError, error
-from mergelake.core.schema import TableSchema
+from mergelake.core.schema import SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings
 
 _HINT = "The columns, the keys and the indexes of both tables have to be the same"
@@ -26,11 +26,15 @@ def check_fit(source: TableSchema, target: TableSchema) -> None:
         raise _different("partition key")
     if (source.primary_key or source.order_by) != (target.primary_key or target.order_by):
         raise _different("primary key")
-    own = {index.name: index for index in target.indices}
-    if any(own.get(index.name) != index for index in source.indices):
+    if not set(map(definition, source.indices)) <= set(map(definition, target.indices)):
         raise _different("secondary indices")
     if _fixed_granules(source) != _fixed_granules(target):
         raise _different("index_granularity, without adaptive granules")
+
+
+def definition(index: SkipIndex) -> tuple[object, ...]:
+    """What an index is, whenever it was added."""
+    return index.name, index.expression, index.type, index.granularity
 
 
 def _fixed_granules(schema: TableSchema) -> int:

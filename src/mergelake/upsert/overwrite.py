@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from mergelake.core.errors import error
+from mergelake.core.errors import ConflictError, error
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import Constraint, TableSchema
 from mergelake.expr import compile_expression
@@ -41,6 +41,8 @@ class Overwrite:
     unchanged_since: int | None = None
     """A version: nothing may have changed since."""
     mutation_id: str = ""
+    schema_version: int = 0
+    """The schema for which the condition was written."""
 
     @staticmethod
     def of(
@@ -54,7 +56,7 @@ class Overwrite:
     ) -> Overwrite:
         """A checked request. Raises BAD_ARGUMENTS, and the errors of a DELETE with this condition."""
         if where is None:
-            return Overwrite("", dynamic, unchanged_since, mutation_id)
+            return Overwrite("", dynamic, unchanged_since, mutation_id, schema.version)
         if not isinstance(where, str):
             raise error("TYPE_MISMATCH", f"where is {where!r}", "Give a ClickHouse expression as text")
         if dynamic:
@@ -67,7 +69,7 @@ class Overwrite:
         if others:
             message = f"A {schema.engine} makes one row of several, and {others[0]} is in none of its keys"
             raise error("BAD_ARGUMENTS", message, "Use columns of the partition key and of the sorting key")
-        return Overwrite(command.where, dynamic, unchanged_since, mutation_id)
+        return Overwrite(command.where, dynamic, unchanged_since, mutation_id, schema.version)
 
     def writing(self, schema: TableSchema) -> TableSchema:
         """The schema with which new rows are written: VIOLATED_CONSTRAINT for one that the condition does not hold."""
@@ -76,13 +78,18 @@ class Overwrite:
         return replace(schema, constraints=(*schema.constraints, Constraint(_NAME, "CHECK", self.where)))
 
     def operations(self, state: State, parts: Sequence[PartManifest]) -> list[LogOp]:
-        """What removes the old rows, to be followed by the new `parts`. TOO_MANY_MUTATIONS."""
+        """What removes the old rows, to be followed by the new `parts`.
+
+        Raises TOO_MANY_MUTATIONS, and ConflictError if the columns are others than those of the condition.
+        """
         ops: list[LogOp] = [] if self.unchanged_since is None else [RowsUnchanged(self.unchanged_since)]
         if self.dynamic:
             there = dict.fromkeys(part.partition_id for part in parts)
             return [*ops, *(DropRange(name, "replace") for name in there if name in state.partitions)]
         if not self.where:
             return [*ops, DropRange(kind="replace")]
+        if state.schemas[self.schema_version].columns != state.schema.columns:
+            raise ConflictError("The table was altered meanwhile", hint="Write it again")
         matching = _matching_partitions(self.where, state)
         if matching is not None:
             return [*ops, *(DropRange(name, "replace") for name in matching)]

@@ -163,6 +163,9 @@ def view_of(mutations: Iterable[PendingMutation], schema: TableSchema, newest: i
                 on.append(parse(f"{DATA_VERSION} >= {mutation.since}"))
             if command.partition_id is not None:
                 on.append(parse(f"{PARTITION_ID} = {quote_string(command.partition_id)}"))
+            elif mutation.partition_ids is not None and not mutation.since:
+                ids = ", ".join(map(quote_string, mutation.partition_ids))
+                on.append(parse(f"{PARTITION_ID} IN ({ids})" if ids else "0"))
             bind_command(command, schema)
             sets: dict[str, SyntaxNode] = {}
             for group in groups:  # those after the first are over the new values

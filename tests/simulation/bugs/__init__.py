@@ -15,6 +15,7 @@ import json
 from pathlib import Path
 
 from tests.simulation.bugs import (
+    altered,
     commits,
     keeping,
     leader,
@@ -43,6 +44,7 @@ __all__ = [
     "COMMON_MAX",
     "FIRST",
     "FIRST_SEEDS",
+    "altered",
     "commits",
     "keeping",
     "leader",

@@ -144,3 +144,27 @@ def test_statements_and_what_they_refuse():
     db.sql("ALTER TABLE t UNFREEZE WITH NAME 'a', UNFREEZE WITH NAME 'b'")
     table.refresh()
     assert list(table.tags()) == [third]
+
+
+# M-024
+def test_commands_on_partitions_put_one_log_entry_and_no_data(warehouse, table):
+    name = table.handle.refresh().partitions["1"][0].name
+    for command in (
+        lambda: table.detach_partition(-2),
+        lambda: table.attach_partition(-2),
+        lambda: table.detach_part(name),
+        lambda: table.attach_part(name),
+        lambda: table.freeze("n"),
+        lambda: table.freeze("m", 1),
+        lambda: table.unfreeze("n", 1),
+        lambda: table.detach_partition(every=True),
+        lambda: table.drop_detached_partition(1),
+        lambda: table.attach_partition(every=True),
+        lambda: table.drop_partition(every=True),
+    ):
+        objects, before, version = data_objects(warehouse, table), warehouse.store.counters, table.version
+        command()
+        used = warehouse.store.counters - before
+        assert table.version == version + 1
+        assert used.put <= 3  # a checkpoint and its hint may follow the entry
+        assert data_objects(warehouse, table) == objects
