@@ -130,6 +130,24 @@ def test_types_and_indexes_that_were_changed_since(tmp_path: Path, monkeypatch: 
     assert db.sql("SELECT k, v FROM b ORDER BY k").rows() == [(k, k % 5) for k in range(8)]
 
 
+def test_projections_and_times_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Manifests name both by the ids of columns, which are others in the other table."""
+    db = ml.connect(str(tmp_path))
+    more = "PROJECTION pr (SELECT k, s ORDER BY s)) ENGINE = MergeTree ORDER BY k TTL t + INTERVAL 100 YEAR"
+    db.sql(f"CREATE TABLE a (k UInt64, s String, t DateTime, u DateTime, {more}")
+    db.sql(f"CREATE TABLE b (u DateTime, t DateTime, s String, k UInt64, {more}")
+    db.sql("INSERT INTO a SELECT number, toString(number % 7), 2000000000, 1 FROM numbers(100)")
+    db.sql("INSERT INTO b (k, s, t, u) SELECT number, 'x', 2000000000, 1 FROM numbers(100)")
+    db.sql("ALTER TABLE a MOVE PARTITION tuple() TO TABLE b")
+    own, came = (part.manifest for part in db.table("b").handle.log.state.parts())
+    assert came.projections.keys() == own.projections.keys() == {"pr"}
+    assert came.projections["pr"].digest == own.projections["pr"].digest
+    assert came.ttl == own.ttl
+    db.sql("OPTIMIZE TABLE b FINAL")
+    assert db.sql("SELECT count(), sum(k), uniqExact(s) FROM b").rows() == [(200, 9900, 8)]
+    assert all(db.table("b").check()["is_passed"].to_pylist())
+
+
 def test_a_default_that_differs_is_refused_where_parts_lack_the_column(tmp_path: Path) -> None:
     db = ml.connect("memory://")
     for name, default in (("a", 1), ("b", 2)):

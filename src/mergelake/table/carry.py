@@ -20,6 +20,7 @@ from mergelake.log.operations import AddParts, AlterMetadata, TableOp
 from mergelake.log.retention import refers
 from mergelake.log.state import ActivePart, State
 from mergelake.log.volatile import lacking
+from mergelake.order.projections import table_projections
 from mergelake.order.ttl import has_ttl, table_ttl
 from mergelake.table.clone import with_lacks
 from mergelake.table.fit import definition
@@ -47,8 +48,9 @@ def carried(
     columns = _column_ids(state, there.schema)
     _check_lacking(state.schema, there.schema, parts)
     _check_converted(state, parts)
+    _check_projections(there.schema, state.schema, parts)
     ops, versions = _older_schemas(state, parts, there, columns)
-    times = _times(state.schema, there.schema)
+    times, digests = _times(state.schema, there.schema), _digests(state.schema, there.schema)
     moved = [
         (
             replace(
@@ -59,6 +61,10 @@ def carried(
                 columns=tuple(columns.get(old, old) for old in part.manifest.columns),
                 schema_version=versions[part.manifest.schema_version],
                 ttl={times[name]: held for name, held in part.manifest.ttl.items() if name in times},
+                projections={
+                    name: facts._replace(digest=digests.get((name, facts.digest), ""))
+                    for name, facts in part.manifest.projections.items()
+                },
             ),
             [replace(m, schema_version=versions[m.schema_version]) for m in lacking(state.mutations, part.info)],
         )
@@ -105,6 +111,14 @@ def _times(source: TableSchema, target: TableSchema) -> dict[str, str]:
     return {e.key: there[e.element] for e in table_ttl(source).elements if e.element in there}
 
 
+def _digests(source: TableSchema, target: TableSchema) -> dict[tuple[str, str], str]:
+    """Name and digest of a projection in the source -> digest in the target, which has the ids of its columns in it."""
+    if not source.projections:
+        return {}
+    there = {projection.name: projection.digest for projection in table_projections(target)}
+    return {(each.name, each.digest): there.get(each.name, "") for each in table_projections(source)}
+
+
 def _check_lacking(source: TableSchema, target: TableSchema, parts: Sequence[ActivePart]) -> None:
     held = [set(part.manifest.columns) for part in parts]
     for column in source.stored:
@@ -126,6 +140,18 @@ def _check_converted(state: State, parts: Sequence[ActivePart]) -> None:
             if column.id in part.manifest.columns and not direct:
                 message = f"Part {part.name} holds column {column.name} as it was before several changes of its type"
                 raise error("UNFINISHED", message, "OPTIMIZE TABLE … FINAL writes it anew")
+
+
+def _check_projections(target: TableSchema, source: TableSchema, parts: Sequence[ActivePart]) -> None:
+    """Raise BAD_ARGUMENTS for a part with files of a projection that the source dropped and the target does not know:
+    a name stands for one query for the life of a table.
+    """
+    queries = {each.name: each.query for each in (*source.past_projections, *source.projections)}
+    known = {each.name: each.query for each in (*target.past_projections, *target.projections)}
+    for name in {name for part in parts for name in part.manifest.projections}:
+        if known.get(name) != queries.get(name):
+            message = f"Tables have different projections: parts still have {name}, which was dropped"
+            raise error("BAD_ARGUMENTS", message, "OPTIMIZE TABLE … FINAL writes them without it")
 
 
 def _older_schemas(

@@ -28,6 +28,8 @@ def check_fit(source: TableSchema, target: TableSchema) -> None:
         raise _different("primary key")
     if not set(map(definition, source.indices)) <= set(map(definition, target.indices)):
         raise _different("secondary indices")
+    if not set(source.projections) <= set(target.projections):
+        raise _different("projections")
     if _fixed_granules(source) != _fixed_granules(target):
         raise _different("index_granularity, without adaptive granules")
 
