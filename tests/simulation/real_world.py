@@ -17,7 +17,7 @@ from mergelake.parts import rewrite
 from tests.simulation.bucket import Bucket, Fault
 from tests.simulation.keepers import Collector
 from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine
-from tests.simulation.real_cast import Changer, PeerReader, RealInserter, RealMutator, RealNode, RealReader
+from tests.simulation.real_cast import Changer, PeerReader, RealInserter, RealMutator, RealNode, RealReader, RealSurgeon
 from tests.simulation.real_rows import ENGINES, NAMES, RealRows, row_of, schema_of
 from tests.simulation.table import Peek, Table
 from tests.simulation.threads import SimPool
@@ -44,6 +44,7 @@ PEERS = (
     ("peer reader 2", PeerReader),
 )
 """Where nodes serve volatile parts: more of them, and who reads them."""
+SURGEONS = (("surgeon 1", RealSurgeon), ("surgeon 2", RealSurgeon))
 _POOLS = (
     "parts.spool",
     "parts.objects",
@@ -59,6 +60,11 @@ _POOLS = (
 def has_peers(seed: int) -> bool:
     """Whether nodes serve volatile parts to readers that ask for them."""
     return seed // 4 % 2 == 1  # with every engine
+
+
+def has_surgeons(seed: int) -> bool:
+    """Whether parts are detached and attached."""
+    return seed % 1000 >= 500
 
 
 class RealTable(Table):
@@ -107,7 +113,8 @@ class RealWorld(World):
                 "non_replicated_deduplication_window": "0",
             }
         )
-        for name, role in PEERS if self.has_peers else CAST:
+        cast = PEERS if self.has_peers else CAST
+        for name, role in (*cast, *(SURGEONS if has_surgeons(seed) else ())):
             if draw.random() < 0.9:
                 self.start(Machine(name, draw.uniform(-SKEW_MAX_S, SKEW_MAX_S)), role)
         self.weather = Weather(self, draw)
