@@ -223,7 +223,7 @@ class Reader(Actor):
 
     def as_of(self) -> None:
         """The version of a time is the last one whose entry is not younger."""
-        times = {version: entry.timestamp_ms for version, entry in self.table.entries.items()}
+        times = {version: self.table.time_of(version) for version in self.table.entries}
         first, last = max(self.state.history, 1), self.state.version
         about = times.get(self.random.randint(first, last), EPOCH_MS)
         time_ms = about + self.random.choice([-1, 0, 0, 1, self.random.randint(-600_000, 600_000)])
@@ -237,7 +237,7 @@ class Reader(Actor):
             return
         if self.table.state.dropped:
             return
-        times |= {version: entry.timestamp_ms for version, entry in self.table.entries.items()}
+        times |= {version: self.table.time_of(version) for version in self.table.entries}
         following = times.get(state.version + 1)
         assert state.timestamp_ms <= time_ms, f"version {state.version} is younger than the time that was asked for"
         assert following is None or following > time_ms or state.version >= asked.version, (

@@ -91,7 +91,7 @@ class Admin(Actor):
         """The version that is meant is found by the log's times, and never another one."""
         entries = self.table.entries
         wanted = self.random.randint(max(self.state.history, 1), self.state.version)
-        time_ms = entries[wanted].timestamp_ms
+        time_ms = self.table.time_of(wanted)
         last = self.table.state.version
         try:
             done = rollback(self.handle, timestamp_ms=time_ms)
@@ -102,7 +102,8 @@ class Admin(Actor):
             if wanted in self.table.readable() and not self.process.doubtful:
                 raise
         else:
-            of_that_time = max((v for v in entries if v < done and entries[v].timestamp_ms <= time_ms), default=0)
+            later = min((v for v in entries if self.table.time_of(v) > time_ms), default=done)
+            of_that_time = min(later, done) - 1
             self.is_back(done, *{min(newest, of_that_time) for newest in range(last, done)})
 
     def is_back(self, done: int, *versions: int) -> None:

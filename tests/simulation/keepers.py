@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from mergelake.core.errors import NotFoundError
 from mergelake.gc.collect import collect_round
 from mergelake.gc.fsck import fsck
+from mergelake.gc.transactions import collect_transactions
 from mergelake.log.retention import reachable
 from mergelake.publish.publish import publish
+from mergelake.table.handle import TableHandle
 from tests.simulation.actors import Actor
 
 if TYPE_CHECKING:
@@ -38,8 +40,17 @@ class Collector(Actor):
         report = collect_round(self.handle)
         self.world.did["objects deleted"] += len(report.deleted)
         self.world.did["entries deleted"] += report.entries
+        if len(self.world.tables) > 1 and self.random.random() < 0.5:
+            self.world.did["records deleted"] += len(collect_transactions(self.store, self.open_any))
         if self.world.settling:
             self.reopen()
+
+    def open_any(self, directory: str) -> TableHandle:
+        """A table that others may not know of (yet)."""
+        if directory in self.world.tables:
+            return self.open_table(directory)
+        process = self.process
+        return TableHandle.open(self.store, directory, clock=process.clock, ids=process.ids, author=process.author)
 
     def rehearse(self) -> None:
         """A dry run deletes nothing."""

@@ -283,7 +283,7 @@ class Model:
 
 
 def _without(window: Window, partition_id: str | None, first: int = 0, last: int | None = None) -> Window:
-    """The inserts that have rows left when those of some versions lost a partition, or all."""
+    """The inserts that have rows left, or had none, when those of some versions lost a partition, or all."""
     if partition_id is None:
         return {}
     if last is not None:
@@ -291,7 +291,7 @@ def _without(window: Window, partition_id: str | None, first: int = 0, last: int
         left = _without(some, partition_id)
         return {key: left.get(key, insert) for key, insert in window.items() if key in left or key not in some}
     left = {key: (version, partitions - {partition_id}) for key, (version, partitions) in window.items()}
-    return {key: insert for key, insert in left.items() if insert[1]}
+    return {key: insert for key, insert in left.items() if insert[1] or not window[key][1]}
 
 
 def _remember(window: Window, key: str, insert: tuple[int, frozenset[str]], most: int) -> None:

@@ -17,6 +17,7 @@ from mergelake.parts import rewrite
 from tests.simulation.bucket import Bucket, Fault
 from tests.simulation.keepers import Collector
 from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine
+from tests.simulation.real_alterer import Alterer, alters
 from tests.simulation.real_cast import Changer, PeerReader, RealInserter, RealMutator, RealNode, RealReader, RealSurgeon
 from tests.simulation.real_rows import ENGINES, NAMES, RealRows, row_of, schema_of
 from tests.simulation.table import Peek, Table
@@ -113,8 +114,9 @@ class RealWorld(World):
                 "non_replicated_deduplication_window": "0",
             }
         )
-        cast = PEERS if self.has_peers else CAST
-        for name, role in (*cast, *(SURGEONS if has_surgeons(seed) else ())):
+        altering = (("alterer 1", Alterer), ("alterer 2", Alterer)) if alters(seed) else ()
+        surgery = SURGEONS if has_surgeons(seed) else ()
+        for name, role in (*(PEERS if self.has_peers else CAST), *altering, *surgery):
             if draw.random() < 0.9:
                 self.start(Machine(name, draw.uniform(-SKEW_MAX_S, SKEW_MAX_S)), role)
         self.weather = Weather(self, draw)

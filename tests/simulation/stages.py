@@ -14,6 +14,7 @@ from tests.simulation.admins import Attacher, Borrower, Killer, Mutator, Surgeon
 from tests.simulation.inserters import Caller, Inserter, Repeater, Rival, Streamer
 from tests.simulation.keepers import Checkpointer, Collector, Inspector, Publisher
 from tests.simulation.leaders import Contender, Desk, Hasty, Leader
+from tests.simulation.movers import JointReader, Mover
 from tests.simulation.nodes import Merger
 from tests.simulation.planned import NodeThread, PlannedNode
 from tests.simulation.rewriters import Rewriter
@@ -351,7 +352,56 @@ DETACHED: tuple[Stage, ...] = (
     Stage((_INSERT, *several("attacher", Attacher, 2), one("admin", Mutator), one("rewriter", Rewriter)), preempt=0.2),
 )
 
-EVERY_STAGE = (*STAGES, *RARE, *LEADERS, *SEGMENTS, *CROWDS, *ALONE, *ALONE_SEGMENTS, *MUTATIONS, *DETACHED)
+_MOVERS = several("mover", Mover, 2)
+_JOINT = several("joint reader", JointReader, 2)
+_DECIDES = {"create _txn": 0.3, "put _txn": 0.3, "the reply to create": 0.2, "create": 0.05}
+TRANSACTIONS_AT = (22, 38)
+"""The seeds, of `RARE_EVERY`, that are about transactions over several tables."""
+TRANSACTIONS: tuple[Stage, ...] = (
+    Stage((_INSERT, *_MOVERS, *_JOINT), leaps=0.0, pace_s=2.0, preempt=0.2),
+    Stage(
+        (_INSERT, one("insert b", Inserter), *_MOVERS, *_JOINT, one("node", Merger), one("admin", Mutator)),
+        settings={"write_amplification_target": "0"},
+        leaps=0.0,
+        pace_s=2.0,
+        preempt=0.3,
+        crash_rate=0.01,
+    ),
+    # Coordinators stand still at any of their requests, while others give them up, collect and cut.
+    Stage(
+        (*_MOVERS, _INSERT, _JOINT[0], *_SWEEPERS),
+        names(_MOVERS),
+        _DECIDES,
+        _SWEPT,
+        naps=0.1,
+        leaps=0.03,
+        pace_s=2.0,
+        preempt=0.1,
+    ),
+    Stage(
+        (*_MOVERS, _INSERT, one("borrower", Borrower), *_JOINT, *_SWEEPERS, one("node", Merger)),
+        names(_SWEEPERS),
+        {"create": 0.2},
+        {**_SWEPT, "write_amplification_target": "0"},
+        naps=0.1,
+        leaps=0.15,
+        pace_s=2.0,
+        crash_rate=0.003,
+    ),
+)
+
+EVERY_STAGE = (
+    *STAGES,
+    *RARE,
+    *LEADERS,
+    *SEGMENTS,
+    *CROWDS,
+    *ALONE,
+    *ALONE_SEGMENTS,
+    *MUTATIONS,
+    *DETACHED,
+    *TRANSACTIONS,
+)
 OF_A_STAGE = 10**12
 """Seeds from here on are about one stage each, by `seed // OF_A_STAGE`; beyond that they are like small ones."""
 
@@ -379,6 +429,8 @@ def stages_of(seed: int) -> tuple[Stage, ...]:
         return SEGMENTS
     if seed % RARE_EVERY in MUTATIONS_AT:
         return MUTATIONS
+    if seed % RARE_EVERY in TRANSACTIONS_AT:
+        return TRANSACTIONS
     if seed % CROWD_EVERY == CROWD_AT:
         return CROWDS
     return STAGES if seed % EVERY == EVERY - 1 else ()

@@ -23,6 +23,7 @@ from mergelake.log.operations import AddParts, DropParts, DropRange, DropTable, 
 from mergelake.log.retention import reachable
 from mergelake.log.segments import Segments
 from mergelake.log.state import State
+from mergelake.log.transactions import Record, decode_record, record_key
 from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Buffer
 from tests.simulation.bucket import Bucket
@@ -104,6 +105,8 @@ class Table:
         self.physical: dict[int, dict[str, Rows]] = {0: {}}
         """The same without FINAL."""
         self.entries: dict[int, Entry] = {}
+        self.prepared: Entry | None = None
+        """The last entry, if it is of a transaction that is not decided."""
         self.attempts: set[str] = set()
         """Of all members of the log."""
         self.left: dict[str, int] = {}
@@ -162,6 +165,8 @@ class Table:
         """Take in what the log holds already."""
         while found := self.bucket.objects.get(f"{self.directory}/_log/{self.state.version + 1:020d}.json"):
             self.on_entry(self.state.version + 1, found[0])
+            if self.prepared is not None:
+                break
 
     def on_entry(self, version: int, data: bytes) -> None:
         if version == 1 and self.state.dropped and isinstance(decode_entry(data).ops[-1], DropTable):
@@ -171,8 +176,27 @@ class Table:
         if version <= self.state.version:
             assert version not in self.entries or decode_entry(data).version == version
             return  # a late request for a position that was collected: whoever believes in it will be found out
+        assert self.prepared is None, f"entry {version} follows one that is not decided"
         assert version == self.state.version + 1, f"entry {version} leaves a gap after {self.state.version}"
         entry = decode_entry(data)
+        if (prepare := entry.prepare) is not None:
+            self.prepared = entry
+            record = self.bucket.objects.get(record_key(prepare.transaction))
+            if record is not None:
+                self.on_record(prepare.transaction, decode_record(record[0]))
+            return
+        self._take(entry)
+
+    def on_record(self, transaction: str, record: Record) -> None:
+        """A transaction is decided: its entry, if it is the last one, is there from now on, or is nothing."""
+        prepared = self.prepared
+        if prepared is not None and prepared.prepare is not None and prepared.prepare.transaction == transaction:
+            self.prepared = None
+            self._take(prepared.decided(record.seen_from(self.directory, prepared.version)))
+
+    def _take(self, entry: Entry) -> None:
+        """What an entry says is true from now on."""
+        version = entry.version
         for member in entry.parties:
             assert member.attempt not in self.attempts, f"entry {version}: an attempt of {member.author} landed twice"
             meant = self.left.get(member.attempt, version)
@@ -187,6 +211,9 @@ class Table:
         assert after == fold.fold(before, [entry]), f"entry {version}: checking and folding do not agree"
         self.state = self.history[version] = after
         self.entries[version] = entry
+        if entry.prepare is not None:
+            self.landed["committed" if entry.effective else "aborted"] += 1
+            entry = replace(entry, ops=entry.effective)
         self.landed.update(_kind(op) for op in entry.ops)
         self._refer(before, after)
         self.objects_exist(entry)
@@ -242,6 +269,13 @@ class Table:
             return _way_back(state)
         leased = {lease.version for lease in state.leases.values()}
         return {*range(max(state.history, 1), state.version + 1), *state.whole_tags.values(), *leased}
+
+    def time_of(self, version: int) -> int:
+        """From when on a version counts for reads as of a time: with a transaction, from when on all its tables do."""
+        entry = self.entries[version]
+        prepare = entry.prepare
+        decided_ms = prepare.decision.timestamp_ms if prepare is not None and prepare.decision is not None else 0
+        return max(entry.timestamp_ms, decided_ms)
 
     def on_delete(self, key: str) -> None:
         """5: nothing is deleted that a kept version refers to."""

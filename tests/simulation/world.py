@@ -30,6 +30,7 @@ from tests.simulation.rest import left_over
 from tests.simulation.stages import NAP_MAX, Stage, has_collapsing_engine, stages_of
 from tests.simulation.table import Table
 from tests.simulation.tiny import DIRECTORY, SCHEMA, Bodies, Rows, TinyRows, collapsed, mutated
+from tests.simulation.transactions import Transactions
 from tests.simulation.weather import Weather
 
 Theme: TypeAlias = tuple[type[Actor], ...]
@@ -173,11 +174,13 @@ class World:
         self.did: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
         self.tables: dict[str, Table] = {}
+        self.transactions = Transactions(bucket, self.tables)
         self.home = DIRECTORY
         self.schema = SCHEMA
         self.buried: set[str] = set()
         self.actors: dict[Process, Actor] = {}
         bucket.watchers.append(self.on_change)
+        bucket.watchers.append(self.transactions.on_change)
         self.know(DIRECTORY)
 
     def on_change(self, key: str, data: bytes | None) -> None:

@@ -126,7 +126,9 @@ def _round(handle: TableHandle, known: Known, dry_run: bool, open_table: OpenTab
         if dry_run:
             after = foreseen(before, plan.ops(before, holders.released, over_ms, old))
         else:
-            after = handle.log.commit(lambda state: plan.ops(state, holders.released, over_ms, old)).state
+            after = handle.log.commit(
+                lambda state: plan.ops(state, holders.released, over_ms, old, before.version)
+            ).state
     report.history = after.history
     if is_gone(after):
         return _finish_gone(handle, notes, plan, after, report, now_ms, dry_run)

@@ -1,9 +1,10 @@
 """Checks which tables still refer to directories of this one.
 
 A clone holds directories of the tables whose objects it refers to *before* its own first entry, and refers to fewer of
-them as it is merged and its history is cut; none is ever added later. So a hold may be released as soon as the holder's
-state reaches none of these directories. A holder that does not exist may be a clone under way: after a grace period its
-first log position is taken, so that it can never begin.
+them as it is merged and its history is cut. A table gets further ones only by a transaction in which this table takes
+part. So a hold may be released as soon as the holder's state reaches none of these directories, unless there was such a
+transaction since the state of this table that was read before (`RoundPlan.ops`). A holder that does not exist may be a
+clone under way: after a grace period its first log position is taken, so that it can never begin.
 """
 
 from __future__ import annotations

@@ -94,16 +94,28 @@ class RoundPlan:
         """Whether this round lists the table: not while noted objects wait."""
         return not any(note.kind in ("objects", "holders", "table") for note in self.waiting)
 
-    def ops(self, state: State, released: Holds, over_ms: int, old: Leases | None = None) -> list[TableOp]:
+    def ops(
+        self, state: State, released: Holds, over_ms: int, old: Leases | None = None, looked: int | None = None
+    ) -> list[TableOp]:
         """The operations of its entry, on the state before it.
 
-        `released` are holds that are not needed, as they were read; leases of `silent_nodes` are released, too.
+        `released` are holds that are not needed, as they were read; leases of `silent_nodes` are released, too. No hold
+        is released for a table that has got parts from here since version `looked`, before the holders were read.
         """
+        looked = state.version if looked is None else looked
         ops: list[TableOp] = [
-            DropReference(holder) for holder, held in released.items() if state.holds.get(holder) == held
+            DropReference(holder)
+            for holder, held in released.items()
+            if state.holds.get(holder) == held and not _joined_since(state, holder, looked)
         ]
         ops += [ReleaseLease(node) for node in silent_nodes(state, over_ms, old or {})]
         return [*ops, AdvanceGcHorizon(max(self.base_version, state.fence), max(self.history, state.history))]
+
+
+def _joined_since(state: State, holder: str, version: int) -> bool:
+    """Whether a transaction with another table may have come after a version; those before `history` are forgotten."""
+    joint = state.joint.get(holder)
+    return state.history > version or (joint is not None and joint.version > version)
 
 
 def oldest_to_keep(state: State, periods: Periods, before: Callable[[int], int]) -> int:

@@ -17,6 +17,7 @@ from mergelake.core.ids import IdSource
 from mergelake.core.settings import TABLE_SETTINGS
 from mergelake.gc.collect import CollectReport, Gone, collect_round
 from mergelake.gc.plan import Periods
+from mergelake.gc.transactions import collect_transactions
 from mergelake.log.operations import DropTable
 from mergelake.publish.plan import PART_DIRECTORY
 from mergelake.store.protocol import Store
@@ -66,6 +67,10 @@ def collect_warehouse(
             _logger.warning("table %s is left out: %s", directory, problem)
         else:
             yield directory, report
+    try:
+        collect_transactions(store, catalog.open_id, dry_run=dry_run)
+    except Exception as problem:  # noqa: BLE001  as for tables
+        _logger.warning("records of transactions are left for the next round: %s", problem)
 
 
 def _round(store: Store, catalog: Catalog, directory: str, clock: Clock, ids: IdSource, dry_run: bool) -> CollectReport:

@@ -153,7 +153,7 @@ def written_by(entries: Sequence[Entry], chunk: int = CHUNK_BYTES, batch: int = 
         out[kind] = out.get(kind, Written()) + more
 
     for entry in entries:
-        for op in entry.ops:
+        for op in entry.effective:
             kind = op.kind if isinstance(op, Publish) else "insert"
             for _, objects in written_objects(op):
                 add(kind, Written(1, put_requests(op, objects, chunk), sum(objects.values())))

@@ -43,6 +43,16 @@ def named_batches(data: Any, schema: TableSchema) -> tuple[list[str], Iterator[p
     return names, _converted(batches, schema)
 
 
+def names_of(data: Any) -> list[str]:
+    """The names of the columns of data that `Table.append` takes; none for other data. An Arrow stream is not read."""
+    if isinstance(data, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
+        return list(data.schema.names)
+    if hasattr(data, "columns"):  # of pandas, polars
+        return [str(name) for name in data.columns]
+    rows = data[0] if isinstance(data, Sequence) and not isinstance(data, (str, bytes)) and len(data) else data
+    return [name for name in rows if isinstance(name, str)] if isinstance(rows, Mapping) else []
+
+
 def with_types(data: Any, wanted: Sequence[str]) -> tuple[Any, dict[str, t.DataType]]:
     """`data`, which is read again, and the types, as ClickHouse infers them, of the columns in `wanted` that it has."""
     own = isinstance(data, (pa.Table, pa.RecordBatch)) or type(data).__module__.partition(".")[0] == "pandas"

@@ -275,7 +275,7 @@ def history_table(entries: Iterable[Entry], retired: Iterable[RetiredPart], tags
 
 
 def _version(entry: Entry, retired: Sequence[RetiredPart], tags: Sequence[str]) -> dict[str, Any]:
-    new = [part for op in entry.ops for part in _added(op)]
+    new = [part for op in entry.effective for part in _added(op)]
     return {
         "version": entry.version,
         "time": entry.timestamp_ms,

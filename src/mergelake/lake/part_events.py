@@ -58,7 +58,7 @@ def part_events(
     partitions = {part.info.partition_id: part.manifest.partition for part in state.parts()}
     for entry in entries:
         gone = names.retired.get(entry.version, {})
-        rows = [row for op in entry.ops for row in _made(op, entry.version, names, gone, partitions, chunk)]
+        rows = [row for op in entry.effective for row in _made(op, entry.version, names, gone, partitions, chunk)]
         rows += [
             {"event_type": REMOVED, "info": part.info, "rows": part.rows, "size_in_bytes": part.bytes_on_disk}
             for part in gone.values()

@@ -12,6 +12,7 @@ from mergelake.core.errors import error
 from mergelake.core.progress import OnProgress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.lake.bringing import BringMethods
 from mergelake.lake.definitions import DefinitionMethods
 from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from mergelake.table.insert import Commit
 
 
-class Table(DefinitionMethods, PublishMethods, PartitionMethods, OverwriteMethods):
+class Table(DefinitionMethods, PublishMethods, PartitionMethods, BringMethods, OverwriteMethods):
     """An open table. Threads may share one.
 
     It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`
@@ -77,7 +78,7 @@ class Table(DefinitionMethods, PublishMethods, PartitionMethods, OverwriteMethod
         """Learn of commits by other processes, and return the newest version. It costs one GET if there are none."""
         return self.handle.refresh().version
 
-    def append(self, data: Any, dedup_token: str | None = None) -> Commit:
+    def append(self, data: Any, dedup_token: str | None = None, *, merge_schema: bool = False) -> Commit:
         """Insert rows, all of them in one commit.
 
         Columns are matched by name; missing ones get their defaults. If anything is wrong with the data, the table
@@ -93,6 +94,9 @@ class Table(DefinitionMethods, PublishMethods, PartitionMethods, OverwriteMethod
             Identifies the insert: if one with this token is remembered, nothing is added, and the commit that is
             returned has `duplicate=True`. The last 10,000 tokens are remembered. None: the rows are compared with those
             of earlier inserts, only on tables with `non_replicated_deduplication_window` > 0, and not from Spark.
+        merge_schema
+            Add columns of the data that the table lacks, in the same commit: Nullable, and the last ones. Numbers that
+            Arrow data or a frame has in a wider type make the column wider, unless it is in a key.
 
         Returns
         -------
@@ -104,6 +108,8 @@ class Table(DefinitionMethods, PublishMethods, PartitionMethods, OverwriteMethod
         InvalidInputError
             For an unknown column, a NULL, type or value that its column cannot hold, too many partitions, or too many
             active parts. Its `name` is ClickHouse's.
+        ConflictError
+            If the table was altered meanwhile in a way that the rows may not fit, and with `merge_schema` in any way.
 
         Examples
         --------
@@ -117,8 +123,8 @@ class Table(DefinitionMethods, PublishMethods, PartitionMethods, OverwriteMethod
             return known
         if type(data).__module__.startswith("pyspark."):
             throttle(self.handle)
-            return self._append_frame(data, dedup_token)
-        return self.insert(data, dedup_token or "")
+            return self._append_frame(data, dedup_token, merge_schema=merge_schema)
+        return self.insert(data, dedup_token or "", merge_schema=merge_schema)
 
     def insert(
         self,
@@ -129,6 +135,7 @@ class Table(DefinitionMethods, PublishMethods, PartitionMethods, OverwriteMethod
         by_rows: bool = True,
         settings: Mapping[str, str] | None = None,
         on_progress: OnProgress | None = None,
+        merge_schema: bool = False,
     ) -> Commit:
         """Insert rows as `append` does, with control over what counts as a repetition.
 
@@ -147,12 +154,17 @@ class Table(DefinitionMethods, PublishMethods, PartitionMethods, OverwriteMethod
             Settings of the table that have other values for this insert.
         on_progress
             Called after each block that is written.
+        merge_schema
+            As for `append`.
         """
+        from mergelake.lake.evolving import evolved_for
         from mergelake.lake.input import storage_batches
         from mergelake.table.insert import commit_parts, insert_target, write_blocks
 
         handle = self.handle
-        schema = handle.schema.with_settings({**handle.schema.settings, **settings}) if settings else handle.schema
+        data, evolution = evolved_for(handle, data) if merge_schema else (data, None)
+        schema = handle.schema if evolution is None else evolution.schema
+        schema = schema.with_settings({**schema.settings, **settings}) if settings else schema
         throttle(handle)
         blocks = storage_batches(data, schema)
         rows = RowHash()
@@ -166,7 +178,7 @@ class Table(DefinitionMethods, PublishMethods, PartitionMethods, OverwriteMethod
             states=self.env.states,
         )
         identity = InsertIdentity(dedup_token, by_part, rows.hexdigest() if hashed else "")
-        return commit_parts(handle, manifests, identity)
+        return commit_parts(handle, manifests, identity, evolution.operations if evolution else None)
 
     def _duplicate(self, dedup_token: str | None) -> Commit | None:
         """The result of a commit with this token, if it is remembered. BAD_ARGUMENTS if it is no token."""
@@ -177,16 +189,21 @@ class Table(DefinitionMethods, PublishMethods, PartitionMethods, OverwriteMethod
             return duplicate_of(state, dedup_token or "")
         return None
 
-    def _append_frame(self, frame: Any, dedup_token: str | None) -> Commit:
+    def _append_frame(self, frame: Any, dedup_token: str | None, *, merge_schema: bool) -> Commit:
         """A Spark DataFrame: its tasks write the parts, this process commits them."""
-        from mergelake.spark.write import write_frame
+        from mergelake.spark.write import evolved_for, require_frame, write_frame
         from mergelake.table.insert import commit_parts
 
         handle = self.handle
+        require_frame(frame, "append")
+        evolution = evolved_for(handle, frame.schema) if merge_schema else None
+        schema = handle.schema if evolution is None else evolution.schema
         manifests = write_frame(
-            frame, handle.store.spec, handle.directory, handle.schema, handle.base_version(), self.env.states
+            frame, handle.store.spec, handle.directory, schema, handle.base_version(), self.env.states
         )
-        return commit_parts(handle, manifests, InsertIdentity(dedup_token or ""))
+        return commit_parts(
+            handle, manifests, InsertIdentity(dedup_token or ""), evolution.operations if evolution else None
+        )
 
     def scan(
         self,

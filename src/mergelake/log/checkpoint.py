@@ -59,6 +59,7 @@ from mergelake.log.sequencer import Sequencer
 from mergelake.log.state import (
     ActivePart,
     DetachedPart,
+    Joint,
     Lease,
     MutationFailure,
     PendingMutation,
@@ -321,7 +322,12 @@ def _header(state: State) -> dict[str, Any]:
         "fence": state.fence,
         "history": state.history,
         "sequencer": [state.sequencer.url, state.sequencer.since],
+        **({"joint": _joint(state)} if state.joint else {}),
     }
+
+
+def _joint(state: State) -> dict[str, list[int]]:
+    return {name: [joint.version, joint.other, joint.timestamp_ms] for name, joint in sorted(state.joint.items())}
 
 
 def _fields(value: VolatilePart | PendingMutation | MutationFailure | MergeRecipe) -> dict[str, Any]:
@@ -431,6 +437,7 @@ def _state(root: Root, segments: Segments | None) -> State:
         history=header["history"],
         sequencer=Sequencer(*header["sequencer"]),
         written=_written(header),
+        joint={name: Joint(*fields) for name, fields in header.get("joint", {}).items()},
     )
 
 

@@ -47,7 +47,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Generic
+from typing import Any
 
 from mergelake.core.clock import Clock
 from mergelake.core.errors import (
@@ -71,6 +71,7 @@ from mergelake.log.head_freshness import HEAD_FRESHNESS_S, Instant
 from mergelake.log.intake import TAKEN_BYTES_MAX, Intake, Left, encode_left
 from mergelake.log.machine import S, StateMachine
 from mergelake.log.operations import WRITER_DIGITS, Entry, LogOp, gives_space_back, writer_of
+from mergelake.log.preparing import Preparing
 from mergelake.log.recent import Recent
 from mergelake.log.sending import Sending
 from mergelake.log.tail import LogReader
@@ -90,13 +91,15 @@ UNKNOWN_MAX = 12
 """Requests to a silent store after which the outcome of a commit is reported as unknown."""
 _BACKOFF_FIRST_S = 0.002
 _BACKOFF_MAX_S = 0.5
+_UNDECIDED_S = 0.25
+"""Pause of those who wait for a new entry while there is one that is not decided."""
 _OPEN_MAX = 3
 """Times that a log is opened before the store is reported as too slow."""
 
 _logger = logging.getLogger("mergelake.log")
 
 
-class Log(Generic[S]):
+class Log(Preparing[S]):
     """One log under `prefix` of a store, and the newest state known to this process."""
 
     def __init__(
@@ -144,6 +147,7 @@ class Log(Generic[S]):
         self._sending: Sending[S] | None = None
         if peers is not None:
             self._sending = Sending(peers, prefix, machine, clock=clock, draw=self._attempt, author=author)
+            self._sending.complete = self._reader.decisions.complete
 
     @classmethod
     def open(cls, store: Store, prefix: str, machine: StateMachine[S], **arguments: Any) -> Log[S]:
@@ -210,7 +214,10 @@ class Log(Generic[S]):
         """
         state = self._state
         arrived = self.backend.wait(state.version + 1, timeout_s, poll_s)
-        return self.refresh() if arrived or not self._is_head_fresh() else self._state
+        newest = self.refresh() if arrived or not self._is_head_fresh() else self._state
+        if arrived and newest.version == state.version:  # a transaction that is not decided: nothing tells when it is
+            self._clock.sleep_s(min(timeout_s, _UNDECIDED_S))
+        return newest
 
     def when_changed(self, wake: Callable[[], None]) -> None:
         """Call `wake` once when there is a new entry, if the log can notify (ZooKeeper); otherwise never."""
@@ -303,6 +310,9 @@ class Log(Generic[S]):
         for _ in range(_OPEN_MAX):
             began = Instant.now(self._clock)
             state = self._reader.follow(state)
+            if (undecided := self._reader.try_entry(state.version + 1)) is not None:
+                self._settled(undecided)
+                continue
             if self._reader.last_listed() <= state.version:
                 return state, began
         raise UnavailableError("The log went on, and was cut, while it was looked at", hint="Try again")
@@ -581,6 +591,7 @@ class Log(Generic[S]):
         """Apply the entry at the position: `holder` or, if that is None, `entry`; returns as `_stored`."""
         landed = entry if holder is None else holder if holder.holds(entry.attempt) else None
         if holder is not None:
+            holder = self._settled(holder)
             self._remember(holder)
         if self._is_head_fresh():
             if holder is None:
@@ -711,7 +722,8 @@ class Log(Generic[S]):
 
     def _remember(self, entry: Entry, data: bytes | None = None) -> None:
         """Add an entry to `recent`; `data` are its bytes if it was appended here."""
-        if self._reader.recent is not None:
+        prepare = entry.prepare
+        if self._reader.recent is not None and (prepare is None or prepare.decision is not None):
             self._reader.recent.add(entry, data or encode_entry(entry), own=data is not None)
 
     def _create(self, version: int, data: bytes) -> PutOutcome:

@@ -37,6 +37,7 @@ from mergelake.log.operations import (
     MarkMutated,
     MoveLog,
     Mutation,
+    Prepare,
     Publish,
     ReleaseLease,
     RenewLease,
@@ -80,7 +81,7 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
     if state.schema_version == 0:
         return _invalid("The table does not exist", "UNKNOWN_TABLE")
     if state.dropped and not isinstance(
-        op, (UndropTable, AddReference, DropReference, ReleaseLease, AdvanceGcHorizon, MoveLog)
+        op, (UndropTable, AddReference, DropReference, ReleaseLease, AdvanceGcHorizon, MoveLog, Prepare)
     ):
         return _invalid("The table has been dropped", "UNKNOWN_TABLE")
     match op:
@@ -143,20 +144,55 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
                 return _invalid("What is yet to come cannot be collected", "LOGICAL_ERROR")
             if base_version < state.fence or history < state.history:
                 return Reject("Another collector has gone further")
+        case Prepare():
+            return _check_prepare(state, op)
     return None
 
 
 def step(state: State, entry: Entry) -> State | Reject:
-    """The state after `entry`, each operation checked on the state after those before it."""
+    """The state after `entry`, each operation checked on the state after those before it.
+
+    Those of a transaction are checked as if it were committed; the entry must say what was decided.
+    """
     draft = Draft(state)
     draft.begin(entry)
     for op in entry.ops:
         reject = check(state, op, entry.version)
+        if reject is None and isinstance(op, Prepare):
+            reject = _check_share(state, op, entry)
+        elif isinstance(op, AddParts) and op.held:
+            reject = _invalid("Only a transaction brings references to other tables", "LOGICAL_ERROR")
         if reject is not None:
             return reject
         draft.apply(op)
         state = draft.freeze()
     return state if entry.ops else draft.freeze()
+
+
+def _check_prepare(state: State, op: Prepare) -> Reject | None:
+    if op.decision is None:
+        return _invalid("Only the coordinator of a transaction appends its entries", "LOGICAL_ERROR")
+    if op.base_version < state.fence:
+        return Reject(
+            f"The transaction began at version {op.base_version}, and its record may have been collected since",
+            "ABORTED",
+        )
+    return None
+
+
+def _check_share(state: State, op: Prepare, entry: Entry) -> Reject | None:
+    """Check the operations of a transaction, one after the other."""
+    if len(entry.ops) > 1:
+        return _invalid("The share of a transaction has an entry of its own", "LOGICAL_ERROR")
+    draft = Draft(state)
+    draft.begin(entry)
+    for each in op.ops:
+        reject = check(state, each, entry.version)
+        if reject is not None:
+            return reject
+        draft.apply(each)
+        state = draft.freeze()
+    return None
 
 
 def _invalid(reason: str, name: str) -> Reject:
@@ -168,9 +204,15 @@ def _not_live(volatile_id: str) -> Reject:
 
 
 def _check_new(
-    state: State, parts: tuple[PartManifest, ...], position: int, begun: tuple[str, ...] = ()
+    state: State,
+    parts: tuple[PartManifest, ...],
+    position: int,
+    begun: tuple[str, ...] = (),
+    held: tuple[str, ...] = (),
 ) -> Reject | None:
     """Check the parts that an operation adds.
+
+    Directories in `held` are those of other tables, which hold them by the same transaction.
 
     Directories in `begun` need not be reachable yet. Like the directory of a part itself they were begun at
     `base_version` or later; if a collector may be deleting one, `base_version` is before the fence, and the parts are
@@ -193,6 +235,7 @@ def _check_new(
     # A clone's references to another table are held before its first entry; none is added later.
     borrowed = {name for part in parts for name in refers(part) if position > 1 or not name.startswith("/")}
     borrowed.difference_update(begun)
+    borrowed.difference_update(held)
     return _check_reachable(state, tuple(borrowed)) if borrowed else None
 
 
@@ -211,7 +254,7 @@ def _check_add(state: State, op: AddParts, position: int) -> Reject | None:
     return (
         _check_schema(state, op.schema_version)
         or _check_immutable(state, {part.partition_id for part in op.parts}, position)
-        or _check_new(state, op.parts, position, op.begun)
+        or _check_new(state, op.parts, position, op.begun, op.held)
         or _check_detached(state, op.detached)
     )
 

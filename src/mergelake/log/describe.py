@@ -65,6 +65,10 @@ def describe_op(op: LogOp) -> str:
             return f"tag version {version}{of} as {name}"
         case ops.Untag(name):
             return f"remove tag {name}"
+        case ops.Prepare(transaction, _, others, inner, decision):
+            outcome = "not known" if decision is None else "committed" if decision.committed else "given up"
+            what = "; ".join(map(describe_op, inner))
+            return f"transaction {transaction[:8]} with {', '.join(name for name, _ in others)} ({outcome}): {what}"
         case ops.AddReference(holder, directories):
             return f"lend {_count(len(directories), 'part')} to table {holder}"
         case ops.DropReference(holder):

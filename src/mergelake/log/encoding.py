@@ -42,8 +42,9 @@ FORMAT, FORMAT_OF_MEMBERS = 3, 4
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError)
 """Exceptions of decoding malformed JSON."""
 
-_LEFT_OUT = ("disk", "begun", "detached", "mutations", "only", "reads", "schema_version")
+_LEFT_OUT = ("disk", "begun", "detached", "mutations", "only", "reads", "schema_version", "held")
 """Fields that are left out if they are false, 0 or empty lists: entries looked so before there were these."""
+_NEVER_STORED = ("decision",)
 _FIELDS = {"format", "version", "attempt", "timestamp_ms", "author", "ops"}
 _FIELDS_OF_MEMBERS = {*_FIELDS, "members"}
 _DIGEST, _END, _DIGEST_DIGITS = b',"digest":"', b'"}', 32
@@ -160,7 +161,11 @@ def encode_op(op: LogOp) -> dict[str, Any]:
     """One operation as a JSON object with its kind under `op`, for `sealed`."""
     out: dict[str, Any] = {"op": type(op).__name__}
     for name in type(op).__dataclass_fields__:
+        if name in _NEVER_STORED:
+            continue
         held = getattr(op, name)
+        if isinstance(op, ops.Prepare) and name == "ops":
+            held = [encode_op(each) for each in op.ops]
         if isinstance(held, PartManifest):
             held = ManifestJson.of(held)
         elif isinstance(held, TableSchema):
@@ -225,6 +230,7 @@ class _AddParts(msgspec.Struct, tag="AddParts", tag_field="op", forbid_unknown_f
     detached: tuple[str, ...] = ()
     begun: tuple[str, ...] = ()
     schema_version: int = 0
+    held: tuple[str, ...] = ()
 
 
 _ADD_PARTS = msgspec.json.Decoder(_AddParts)
@@ -233,7 +239,8 @@ _ADD_PARTS = msgspec.json.Decoder(_AddParts)
 def _add_parts(raw: Raw) -> LogOp:
     held = typed(_ADD_PARTS, raw)
     parts = tuple(part.manifest() for part in held.parts)
-    return ops.AddParts(parts, held.dedup_token, held.dedup_hash, held.detached, held.begun, held.schema_version)
+    more = held.begun, held.schema_version, held.held
+    return ops.AddParts(parts, held.dedup_token, held.dedup_hash, held.detached, *more)
 
 
 class _Publish(msgspec.Struct, tag="Publish", tag_field="op", forbid_unknown_fields=True):
@@ -251,6 +258,24 @@ _PUBLISH = msgspec.json.Decoder(_Publish)
 def _publish(raw: Raw) -> LogOp:
     held = typed(_PUBLISH, raw)
     return ops.Publish(held.part.manifest(), held.replaced, held.kind, held.volatile, held.mutations, held.begun)
+
+
+class _Prepare(msgspec.Struct, tag="Prepare", tag_field="op", forbid_unknown_fields=True):
+    transaction: str
+    base_version: int
+    others: tuple[tuple[str, int], ...]
+    ops: Raw
+
+
+_PREPARE = msgspec.json.Decoder(_Prepare)
+
+
+def _prepare(raw: Raw) -> LogOp:
+    held = typed(_PREPARE, raw)
+    inner = decode_ops(held.ops)
+    if any(isinstance(op, (ops.Prepare, ops.MoveLog)) for op in inner):
+        raise ValueError("a transaction in a transaction, or one that moves the log")
+    return ops.Prepare(held.transaction, held.base_version, held.others, inner)  # type: ignore[arg-type]
 
 
 def _add_volatile(raw: Raw) -> LogOp:
@@ -322,5 +347,6 @@ _DECODERS: dict[str, Callable[[Raw], LogOp]] = {
     "DropRange": _drop_range,
     "RenewLease": _renew_lease,
     "AddVolatile": _add_volatile,
+    "Prepare": _prepare,
     **{kind.__name__: _plain(kind) for kind in _PLAIN},
 }

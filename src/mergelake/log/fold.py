@@ -45,6 +45,7 @@ from mergelake.log.operations import (
     MoveLog,
     Mutation,
     MutationFailed,
+    Prepare,
     Publish,
     ReleaseLease,
     RenewLease,
@@ -60,6 +61,7 @@ from mergelake.log.state import (
     TOKENS_MAX,
     ActivePart,
     DetachedPart,
+    Joint,
     Lease,
     MutationFailure,
     PendingMutation,
@@ -128,6 +130,7 @@ class Draft:
         self._fence, self._history = state.fence, state.history
         self._sequencer = state.sequencer
         self._written = state.written
+        self._joint, self._joining = state.joint, False
         self._owned = set[str]()
         self._window = _window(self._schemas.get(self._schema_version))
 
@@ -211,6 +214,8 @@ class Draft:
                 self._collect(op)
             case MoveLog(sequencer):
                 self._sequencer = Sequencer(sequencer, self._version)
+            case Prepare():
+                self._join(op)
             case _:
                 raise CorruptDataError(f"A table's log holds {type(op).__name__}, which belongs into the catalog's")
 
@@ -250,6 +255,7 @@ class Draft:
             history=self._history,
             sequencer=self._sequencer,
             written=self._written,
+            joint=self._joint,
         )
 
     def _own(self, name: str) -> dict[Any, Any]:
@@ -315,15 +321,29 @@ class Draft:
                 )
         self._detached = tuple(part for part in self._detached if part.manifest.id not in ids)
 
+    def _join(self, op: Prepare) -> None:
+        """The share of a transaction: nothing if it was given up."""
+        if op.decision is None:
+            raise CorruptDataError(f"Nobody has decided transaction {op.transaction} of entry {self._version}")
+        if op.decision.committed:
+            # Later entries are not older than it, so what counts from when on has the order of the log.
+            self._timestamp_ms = max(self._timestamp_ms, op.decision.timestamp_ms)
+            self._joining = True
+            for each in op.ops:
+                self.apply(each)
+            self._joining = False
+            for name, version in op.decision.others:
+                self._own("_joint")[name] = Joint(self._version, version, op.decision.timestamp_ms)
+
     def _add_parts(self, op: AddParts) -> None:
         for manifest in op.parts:
             self._block_counter += 1
             number = self._block_counter
             info = PartInfo(manifest.partition_id, number, number, manifest.level)
             self._append(manifest.partition_id, self._activate(info, manifest))
-        if op.detached:  # their bytes were counted when they were first added
+        if op.detached:
             self._take_from_detached(op.detached)
-        else:
+        elif not self._joining:  # the bytes of others were counted when they were first added, perhaps elsewhere
             size = sum(manifest.bytes_on_disk for manifest in op.parts)
             self._written = replace(self._written, inserted=self._written.inserted + size)
         insert = RememberedInsert(self._version, tuple(dict.fromkeys(part.partition_id for part in op.parts)))
@@ -471,6 +491,9 @@ class Draft:
         pinned = pins(self._history, self._tags, self._leases, self._dropped)
         in_part = partial_versions(self._tags, self._tagged_partitions, self._leases)
         self._retired = self._retired.still_shown(self._history, pinned, in_part)
+        if self._joint:
+            self._joint = {name: joint for name, joint in self._joint.items() if joint.version >= self._history}
+            self._owned.discard("_joint")
 
     def _drop_range(self, op: DropRange) -> None:
         bound = self._block_counter if op.max_block is None else op.max_block

@@ -8,7 +8,8 @@ never changes.
 Table operations: `CreateTable`, `AlterMetadata`, `DropTable`, `UndropTable`; rows: `AddParts`, `Publish`,
 `DropRange`, `DropParts`, `DropDetached`; intentions to merge: `AddVolatile`, `CancelVolatile`, `AdoptVolatile`; changes
 of rows: `RowsUnchanged`, `Mutation`, `MarkMutated`, `FinishMutations`, `MutationFailed`, `KillMutation`; retention:
-`Tag`, `Untag`, `AddReference`, `DropReference`, `AdvanceGcHorizon`; nodes: `RenewLease`, `ReleaseLease`.
+`Tag`, `Untag`, `AddReference`, `DropReference`, `AdvanceGcHorizon`; nodes: `RenewLease`, `ReleaseLease`; transactions:
+`Prepare`.
 Catalog operations: `CreateDatabase`, `DropDatabase`, `RenameDatabase`, `PutTable`, `RemoveTable`, `RenameTable`,
 `Exchange`. Of both: `MoveLog`.
 """
@@ -16,7 +17,7 @@ Catalog operations: `CreateDatabase`, `DropDatabase`, `RenameDatabase`, `PutTabl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from mergelake.core.manifest import PartManifest
@@ -56,6 +57,9 @@ class AddParts:
     writer had read `base_version`."""
     schema_version: int = 0
     """The version of the schema for which the writer made or judged the parts; 0: they fit any."""
+    held: tuple[str, ...] = ()
+    """Directories of other tables in which files of the parts lie, and which these tables hold by the same
+    transaction. Only in a `Prepare`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +323,37 @@ class MoveLog:
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of a transaction, as one of its tables sees it."""
+
+    committed: bool
+    others: tuple[tuple[str, int], ...] = ()
+    """The other tables of a committed transaction, and the versions that have it there."""
+    timestamp_ms: int = 0
+    """Of a committed transaction: the time from which on all of its tables have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """The share of one table in a transaction over several: the only operation of its entry.
+
+    Its operations count, at this position, if the record of the transaction says that it is committed
+    (`transactions`). The record is not part of the entry: whoever reads the entry adds the decision.
+    """
+
+    transaction: str
+    """Id of the transaction, 32 hex digits."""
+    base_version: int
+    """The newest version of this table that was known when the transaction began: once the fence has passed it, the
+    entry is refused."""
+    others: tuple[tuple[str, int], ...]
+    """The other tables of the transaction (directories), each with its own `base_version`."""
+    ops: tuple[TableOp, ...]
+    decision: Decision | None = None
+    """None: not known (yet). Never stored."""
+
+
+@dataclass(frozen=True, slots=True)
 class CreateDatabase:
     """A new, empty database."""
 
@@ -431,6 +466,7 @@ TableOp: TypeAlias = (
     | DropReference
     | AdvanceGcHorizon
     | MoveLog
+    | Prepare
 )
 CatalogOp: TypeAlias = (
     CreateDatabase
@@ -504,6 +540,24 @@ class Entry:
     def authors(self) -> str:
         """Names of all writers, for people: once each."""
         return ", ".join(dict.fromkeys(member.author for member in self.parties))
+
+    @property
+    def prepare(self) -> Prepare | None:
+        """Its `Prepare`, if it is an entry of a transaction."""
+        return next((op for op in self.ops if isinstance(op, Prepare)), None)
+
+    @property
+    def effective(self) -> tuple[LogOp, ...]:
+        """The operations that count: of a transaction its own if it is committed, else none."""
+        if (prepare := self.prepare) is None:
+            return self.ops
+        return prepare.ops if prepare.decision is not None and prepare.decision.committed else ()
+
+    def decided(self, decision: Decision | None) -> Entry:
+        """The entry of a transaction with this decision."""
+        return replace(
+            self, ops=tuple(replace(op, decision=decision) if isinstance(op, Prepare) else op for op in self.ops)
+        )
 
     def holds(self, attempt: str) -> bool:
         """Whether the operations of an attempt are in it."""

@@ -24,8 +24,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias
 
 from mergelake.core.clock import Clock
+from mergelake.core.errors import CorruptDataError
 from mergelake.log.group import BYTES_MAX, Committed, Request, states_within
 from mergelake.log.machine import S, StateMachine
+from mergelake.log.operations import Entry
 from mergelake.log.passing import (
     MEMBERS_MAX,
     SERVICE,
@@ -83,6 +85,8 @@ class Sending(Generic[S]):
         self._author = author
         self._avoided: dict[tuple[str, str], tuple[float, float]] = {}
         """Address and token of a leader -> until when, and for how long, it is avoided."""
+        self.complete: Callable[[Entry], Entry | None] = lambda entry: entry
+        """Adds the decision of a transaction to its entry; None if it is not decided."""
 
     def leader(self, state: S) -> Lease | None:
         """The lease of the current leader; None if there is none."""
@@ -161,7 +165,10 @@ class Sending(Generic[S]):
         """Fold the entries of an answer; returns the results of these attempts."""
         committed: dict[str, Committed[S]] = {}
         state = out.state
-        for entry in decode_entries(answer, state.version):
+        for sent in decode_entries(answer, state.version):
+            entry = self.complete(sent)
+            if entry is None:
+                raise CorruptDataError("A leader sent an entry of a transaction that is not decided")
             state, after = states_within(self._machine, state, entry, attempts)
             committed.update({attempt: Committed(own, entry) for attempt, own in after.items()})
         out.state = state

@@ -194,6 +194,18 @@ class RememberedInsert:
 
 
 @dataclass(frozen=True, slots=True)
+class Joint:
+    """The last transaction that a table has in common with another one."""
+
+    version: int
+    """Of this table, with the transaction."""
+    other: int
+    """Of the other table, with it: whoever reads both tables must not read an older version there."""
+    timestamp_ms: int
+    """The time from which on both have it, for reads as of a time."""
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """A table at one version of its log."""
 
@@ -251,6 +263,8 @@ class State:
     """Where the entries after this version lie."""
     written: WrittenBytes = WrittenBytes()
     """Counted since the table, or its oldest checkpoint without this field, was made."""
+    joint: Mapping[str, Joint] = field(default_factory=dict)
+    """By directory of the other table; those before `history` are forgotten."""
 
     @property
     def schema(self) -> TableSchema:

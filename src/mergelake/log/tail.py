@@ -43,6 +43,7 @@ from mergelake.log.segment import is_segment
 from mergelake.log.segments import Segments
 from mergelake.log.sequencer import Sequencer
 from mergelake.log.state import State
+from mergelake.log.transactions import Decisions
 from mergelake.store.protocol import ObjectMeta, Store
 
 PREFETCH_MAX = 256
@@ -81,6 +82,8 @@ class LogReader(Generic[S]):
             without=self._state_without,
         )
         """The segments of its checkpoints."""
+        self.decisions = Decisions(store, prefix.rpartition("/")[0])
+        """What became of the transactions in its entries."""
         self.recent: Recent | None = None
         """Receives every new entry, in a process that takes commits of others."""
         self._files: cachetools.LRUCache[int, dict[str, FileTable]] = cachetools.LRUCache(2)
@@ -107,18 +110,25 @@ class LogReader(Generic[S]):
         return self.backend.sealed_key(version)
 
     def try_entry(self, version: int) -> Entry | None:
-        """The entry at a position; None if nothing has been committed there, or if it has been collected."""
+        """The entry at a position; None if nothing has been committed there, or if it has been collected.
+
+        That of a transaction is returned as it was stored, without the decision.
+        """
         return self.decode(version, self.backend.read(version))
 
     def entries(self, first: int, last: int) -> Iterator[Entry]:
-        """Entries `first` to `last`, inclusive; CorruptDataError if one is missing."""
+        """Entries `first` to `last`, inclusive; CorruptDataError if one, or its transaction's record, is missing."""
         while first <= last:
             versions = range(first, min(first + PREFETCH_MAX, last + 1))
             for data in self.read_many(versions):
                 entry = self.decode(first, data)
                 if entry is None:
                     raise CorruptDataError("A log entry is missing", object_key=self.backend.key(first))
-                yield entry
+                complete = self.decisions.complete(entry)
+                if complete is None:
+                    message = "The record of the transaction of a log entry is missing"
+                    raise CorruptDataError(message, object_key=self.backend.key(first))
+                yield complete
                 first += 1
 
     def read_many(self, versions: Sequence[int]) -> list[bytes | None]:
@@ -149,6 +159,8 @@ class LogReader(Generic[S]):
     def _follow(self, state: S, backend: LogBackend, *, across: bool = False, ahead: int = 1) -> S:
         """The state after the entries of a backend, up to a `MoveLog` unless `across`. Reads 1, 1, 2, 4, … at a time.
 
+        It ends before an entry of a transaction that is not decided: what was not committed is not there yet.
+
         `ahead` entries are read first, if it is known how many there are.
         """
         entries: list[Entry] = []
@@ -157,6 +169,7 @@ class LogReader(Generic[S]):
             start = state.version + len(entries) + 1
             for version, data in enumerate(backend.read_on(start, ahead), start):
                 entry = self.decode(version, data)
+                entry = None if entry is None else self.decisions.complete(entry)
                 more = entry is not None
                 if entry is None or data is None:
                     break
@@ -324,6 +337,11 @@ class LogReader(Generic[S]):
                 return state
         return self._machine.initial()
 
+    def oldest(self) -> S | None:
+        """The state of the oldest checkpoint that is not emptied; None if there is none, or it cannot be read."""
+        first = next((version for version, size in self.checkpoints() if size), 0)
+        return self.checkpoint(first)
+
     def checkpoint(self, version: int) -> S | None:
         """The state of a checkpoint; None if it is missing, emptied or unreadable."""
         return self._checkpoint(version, whole=False)
@@ -415,7 +433,7 @@ class LogReader(Generic[S]):
             yield from self._files_at(version, part_id)
         marked = False
         while entry := self.try_entry(added):
-            for op in entry.ops:
+            for op in (entry.prepare or entry).ops:
                 added_by_op = op.parts if isinstance(op, AddParts) else (op.part,) if isinstance(op, Publish) else ()
                 yield from (manifest.files for manifest in added_by_op if manifest.id == part_id)
                 marked = marked or (isinstance(op, MarkMutated) and part_id in op.ids)

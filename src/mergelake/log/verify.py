@@ -151,8 +151,13 @@ def _entries(reader: LogReader[Any], report: LogReport, on_progress: Progress | 
             except CorruptDataError as problem:
                 yield LogProblem("entry", version, problem.what, _RESTORE)
             else:
-                report.entries += entry is not None
-                yield entry or LogProblem("entry", version, "it is missing", _RESTORE)
+                complete = None if entry is None else reader.decisions.complete(entry)
+                if entry is not None and complete is None and version == report.last:
+                    report.last -= 1  # of a transaction that is not decided: it is not there yet
+                    return
+                report.entries += complete is not None
+                what = "it is missing" if entry is None else "the record of its transaction is missing"
+                yield complete or LogProblem("entry", version, what, _RESTORE)
             version += 1
         if on_progress is not None:
             on_progress(version - report.first, total)

@@ -23,6 +23,10 @@ _BY_TEXT = (t.Enum, t.FixedString)
 """Types whose values become those of another such type by way of their text."""
 
 
+_DECIMAL64 = 18
+"""Digits of a Decimal that is stored as an integer of up to 64 bits."""
+
+
 def converted(array: pa.Array, stored: t.DataType, wanted: t.DataType, changes: Iterable[TypeChange] = ()) -> pa.Array:
     """`array` of type `stored` as `wanted`, by way of the types of `changes`; all in storage form.
 
@@ -119,6 +123,8 @@ def can_evolve(stored: t.DataType, wanted: t.DataType) -> bool:
             return True
         case t.DateTime64(a), t.DateTime64(b):
             return a == b
+        case t.Decimal(a, scale), t.Decimal(b, other) if b <= _DECIMAL64:
+            return a <= b and scale == other
         case t.Enum(a, before), t.Enum(b, after):
             return a <= b and set(before) <= set(after)
         case before, after:

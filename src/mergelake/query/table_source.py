@@ -204,7 +204,8 @@ class TableSource:
 
     def _pending(self, parts: PartSet) -> tuple[PendingMutation, ...]:
         """The mutations that some of the parts may lack."""
-        return tuple(m for m in self._stored.mutations if m.version > parts.data_versions[0])
+        oldest, newest = parts.data_versions
+        return tuple(m for m in self._stored.mutations if m.version > oldest and m.since <= newest)
 
     def _view(self, parts: PartSet) -> View | None:
         """The view of the parts; None if they lack no mutation. Raises the errors of `view_of`."""

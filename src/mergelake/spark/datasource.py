@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import datasource as ds
 
-from mergelake.core.errors import error
+from mergelake.core.errors import MergelakeError, error
 from mergelake.core.manifest import PartManifest
 from mergelake.scan.predicate import all_types, requested_columns
 from mergelake.spark.filters import filter_text
@@ -40,9 +40,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from mergelake.core.schema import TableSchema
+    from mergelake.log.operations import LogOp
+    from mergelake.log.state import State
     from mergelake.order.states import StateMerger
     from mergelake.scan.plan import ScanPlan
     from mergelake.scan.request import ScanRequest
+    from mergelake.table.alter.evolution import Evolution
     from mergelake.table.handle import Snapshot, TableHandle
     from mergelake.upsert.overwrite import Overwrite
 
@@ -97,11 +100,27 @@ class MergelakeDataSource(ds.DataSource):
                 "BAD_ARGUMENTS", f"The option {name} replaces rows, and the mode is append", 'mode("overwrite")'
             )
         handle = _open(options)
-        check_frame(handle.schema, schema)
+        if overwrite and options.merge_schema:
+            message = 'The option mergeSchema with mode("overwrite") is not supported'
+            raise error("NOT_IMPLEMENTED", message, "Add the columns by ALTER TABLE, or append an empty frame, before")
+        evolution = None
+        if options.merge_schema:
+            from mergelake.spark.write import evolved_for
+
+            evolution = evolved_for(handle, schema)
+        table_schema = handle.schema if evolution is None else evolution.schema
+        try:
+            check_frame(table_schema, schema)
+        except MergelakeError as refused:
+            if refused.name == "NO_SUCH_COLUMN_IN_TABLE":
+                refused.hint += '. The option mergeSchema, "true", adds columns'
+            raise
         request = _overwrite(handle, options) if overwrite else None
         throttle(handle)
         place, base_version = TablePlace.of(handle), handle.base_version()
-        return MergelakeWriter(place, handle.schema, base_version, options.dedup_token, type(self).states, request)
+        return MergelakeWriter(
+            place, table_schema, base_version, options.dedup_token, type(self).states, request, evolution
+        )
 
     def streamReader(self, schema: StructType) -> ds.DataSourceStreamReader:  # noqa: N802  Spark's name
         """Refused."""
@@ -213,11 +232,12 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         dedup_token: str | None,
         states: StateMerger | None,
         overwrite: Overwrite | None = None,
+        evolution: Evolution | None = None,
     ) -> None:
-        """`overwrite` tells which rows are replaced; None: the rows are added."""
+        """`overwrite` tells which rows are replaced; None: the rows are added, and maybe columns (`evolution`)."""
         self._place, self._base_version, self._token = place, base_version, dedup_token
         self._schema = schema if overwrite is None else overwrite.writing(schema)
-        self._states, self._overwrite = states, overwrite
+        self._states, self._overwrite, self._evolution = states, overwrite, evolution
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Written:
         """Write the rows of one task as parts."""
@@ -232,9 +252,15 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         from mergelake.table.insert import commit_parts
 
         parts = [part for m in messages if isinstance(m, _Written) for part in m.manifests]
-        request = self._overwrite
-        before = None if request is None else lambda state: request.operations(state, parts)
-        commit_parts(self._place.open(), parts, InsertIdentity(self._token or ""), before)
+        request, evolution = self._overwrite, self._evolution
+
+        def before(state: State) -> Sequence[LogOp]:
+            if evolution is not None:
+                return evolution.operations(state)
+            return () if request is None else request.operations(state, parts)
+
+        is_plain = request is None and evolution is None
+        commit_parts(self._place.open(), parts, InsertIdentity(self._token or ""), None if is_plain else before)
 
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """Do nothing: Spark also aborts after a failed commit, which may have landed. The sweeper deletes orphans."""

@@ -75,6 +75,11 @@ WRITE_OPTIONS = (
         "([what is remembered](retention.md#inserts-that-are-repeated))",
     ),
     Option(
+        "mergeSchema",
+        "`true`: columns of the frame that the table lacks are added, in the same commit, and numbers made wider "
+        "([how](spark.md#frames-with-more-columns)) (default: `false`)",
+    ),
+    Option(
         "replaceWhere",
         'With `mode("overwrite")`: a ClickHouse expression; the rows for which it is true are replaced, and all new '
         "ones must satisfy it ([overwriting](partitions.md#overwriting))",
@@ -124,6 +129,7 @@ class WriteOptions:
     path: str
     store: Mapping[str, str] = field(default_factory=dict)
     dedup_token: str | None = None
+    merge_schema: bool = False
     replace_where: str | None = None
     dynamic: bool = False
     """`partitionOverwriteMode` is `dynamic`."""
@@ -159,10 +165,11 @@ def write_options(written: Mapping[str, str]) -> WriteOptions:
     token = options.get("dedupToken")
     if token is not None and not token:
         raise _bad("The option dedupToken is empty", "Give each load a token of its own, or leave it out")
+    merge = truth(options["mergeSchema"], "The option mergeSchema") if "mergeSchema" in options else False
     mode = options.get("partitionOverwriteMode", "static").lower()
     if mode not in ("static", "dynamic"):
         raise _bad(f"The option partitionOverwriteMode is '{mode}'", "It is static or dynamic")
-    return WriteOptions(_path(options), store, token, options.get("replaceWhere"), mode == "dynamic")
+    return WriteOptions(_path(options), store, token, merge, options.get("replaceWhere"), mode == "dynamic")
 
 
 def _known(

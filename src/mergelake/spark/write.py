@@ -16,16 +16,20 @@ from mergelake.convert.storage import to_storage
 from mergelake.core.clock import SystemClock
 from mergelake.core.errors import error
 from mergelake.core.ids import RandomIds
+from mergelake.core.inferred import inferred_types
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.order.states import StateMerger
 from mergelake.spark.tasks import attempt, collect_results, result_batch, unwrap_all
 from mergelake.spark.types import check_frame
 from mergelake.store import StoreSpec
+from mergelake.table.alter.evolution import Evolution
+from mergelake.table.handle import TableHandle
 from mergelake.table.insert import discard_parts, insert_target, write_blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 
 def write_parts(
@@ -65,6 +69,14 @@ def require_frame(frame: Any, method: str) -> None:
     if frame.isStreaming:
         hint = f"Do it with each batch of it: frame.writeStream.foreachBatch(lambda batch, n: table.{method}(batch, …))"
         raise error("NOT_IMPLEMENTED", "A streaming DataFrame cannot be inserted", hint)
+
+
+def evolved_for(handle: TableHandle, frame_type: StructType) -> Evolution | None:
+    """The change of the newest schema that a frame's columns need, with `mergeSchema`; None if it is none."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    types = inferred_types(to_arrow_schema(frame_type, timezone="UTC"))
+    return Evolution.of(handle.refresh(), types)
 
 
 def write_frame(

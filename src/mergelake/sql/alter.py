@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from mergelake.core.errors import error
 from mergelake.sql import (
+    alter_between,
     alter_columns,
     alter_definitions,
     alter_parts,
@@ -33,6 +34,7 @@ COMMANDS: Mapping[str, Parse] = {
     **alter_definitions.COMMANDS,
     **alter_settings.COMMANDS,
     **alter_parts.COMMANDS,
+    **alter_between.COMMANDS,
     **mutation_statements.COMMANDS,
 }
 """First words of a command -> how the rest of it is read. Of several that fit, the longest counts."""

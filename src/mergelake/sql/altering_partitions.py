@@ -21,8 +21,16 @@ def alter_partitions(db: Database, statement: s.AlterPartitions) -> None:
         if command.action == "drop detached" and plain_value(db.settings.get("allow_drop_detached", "0")) != "1":
             message = "Cannot execute query: DROP DETACHED PART is disabled"
             raise error("SUPPORT_IS_DISABLED", message, "SET allow_drop_detached = 1")
-    for command, partition_id in zip(statement.commands, scopes, strict=True):
-        _run(table, command, partition_id)
+    others = [db.open(command.other) if command.other else None for command in statement.commands]
+    for command, partition_id, other in zip(statement.commands, scopes, others, strict=True):
+        if other is None:
+            _run(table, command, partition_id)
+        elif command.action == "move":
+            table.move_partition(to=other, partition_id=partition_id)
+        elif command.action == "replace":
+            table.replace_partition(source=other, partition_id=partition_id)
+        else:
+            table.attach_partition_from(source=other, partition_id=partition_id)
 
 
 def _scope(table: Table, command: s.PartitionCommand) -> str | None:

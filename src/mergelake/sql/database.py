@@ -16,6 +16,7 @@ from mergelake.lake.environment import Environment
 from mergelake.lake.reading import snapshot_to_read
 from mergelake.lake.table import Table
 from mergelake.lake.warehouse import DEFAULT_DATABASE, Warehouse
+from mergelake.log.state import State
 from mergelake.parts.fetch import is_remote
 from mergelake.query.context import Context, RunTasks, StatementCache
 from mergelake.query.embedded.engine import setting_literal
@@ -340,8 +341,8 @@ class Database:
         """What finds the tables and views of a SELECT; see `StatementNames`."""
         return StatementNames(self, query, looked)
 
-    def source_of(self, table: Table, now_ms: int) -> Source:
-        """The table at its version known here, as a SELECT at the time `now_ms` reads it."""
+    def source_of(self, table: Table, now_ms: int, state: State | None = None) -> Source:
+        """The table at its version known here, or in a state, as a SELECT at the time `now_ms` reads it."""
         from mergelake.query.table_source import TableSource
 
         handle = table.handle
@@ -350,15 +351,17 @@ class Database:
         read_volatile = self.settings.get("read_volatile")
         mode = None if read_volatile is None else plain_value(read_volatile)
 
-        def snapshot(version: int | str | None = None, timestamp: str | None = None) -> Snapshot:
-            state = handle.state_at(version, None if timestamp is None else epoch_ms(timestamp))
+        def of(state: State) -> Snapshot:
             return snapshot_to_read(handle, state, table.env, read_volatile=mode, skip_broken_parts=skips)
+
+        def snapshot(version: int | str | None = None, timestamp: str | None = None) -> Snapshot:
+            return of(handle.state_at(version, None if timestamp is None else epoch_ms(timestamp)))
 
         return TableSource(
             table.name,
             handle.store,
             handle.directory,
-            snapshot(),
+            of(handle.log.state if state is None else state),
             now_ms=now_ms,
             caches=table.env.caches,
             threads=int(threads) if threads.isdigit() and int(threads) else table.env.threads,

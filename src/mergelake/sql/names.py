@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.lake.environment import is_strong_read
+from mergelake.lake.joint import JointStates
 from mergelake.log.catalog import CatalogState, VirtualTable
 from mergelake.query.source import Source
 from mergelake.query.statement.select_parser import parse_select
@@ -35,6 +36,7 @@ class StatementNames:
         self._state: CatalogState | None = None
         self._sources: dict[Where, Source | None] = {}
         self._now_ms = db.warehouse.clock.now_ms()
+        self._joint: JointStates | None = None
 
     def __call__(self, database: str, name: str) -> Source | None:
         """The table of a name; None for one that ClickHouse serves. Raises UNKNOWN_TABLE or UNKNOWN_DATABASE.
@@ -56,9 +58,18 @@ class StatementNames:
         state = self._catalog([(where, name)])
         table_id = state.databases.get(where, {}).get(name)
         if table_id is None:
-            return db.source_of(db.open(Name(where, name)), self._now_ms)
-        table = db.open_tables.kept(table_id, f"{where}.{name}", news and table_id not in self._fresh[0])
-        return db.source_of(table, self._now_ms)
+            table = db.open(Name(where, name))
+        else:
+            table = db.open_tables.kept(table_id, f"{where}.{name}", news and table_id not in self._fresh[0])
+        return db.source_of(table, self._now_ms, self._together().of(table.handle))
+
+    def _together(self) -> JointStates:
+        """The states of all tables of the statement."""
+        if self._joint is None:
+            self._joint = JointStates()
+            known = (self._db.known_table(*where) for where in names_read(self._db, self._query))
+            self._joint.pin(table.handle for table in known if table is not None)
+        return self._joint
 
     def virtual(self, database: str, name: str) -> VirtualTable | None:
         """The view or union of this name."""

@@ -278,10 +278,12 @@ class PartitionCommand:
     """A command of ALTER TABLE on a partition or a part."""
 
     action: str
-    """`drop`, `detach`, `attach`, `drop detached`, `freeze`, `unfreeze`."""
+    """`drop`, `detach`, `attach`, `drop detached`, `freeze`, `unfreeze`, `move`, `replace`."""
     partition: PartitionClause | None = None
     part: str = ""
     """Name of the part; of FREEZE and UNFREEZE the name after WITH NAME."""
+    other: Name | None = None
+    """The table to which (`move`) or from which (`replace`, `attach`) the partition is brought."""
 
 
 @dataclass(frozen=True, slots=True)

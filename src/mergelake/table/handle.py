@@ -224,15 +224,25 @@ class TableHandle:
             newest = self.refresh()
             version = self.log.version_at(timestamp_ms)
         assert version is not None
-        require_kept(newest if version <= newest.version else self.refresh(), version)
-        state = self.whole_state(version)
-        if timestamp_ms is not None and state.timestamp_ms > timestamp_ms:
+        state = self._kept(version)
+        if timestamp_ms is None:
+            return state
+        # A transaction is in all of its tables from one time on, which is that of its last entry.
+        while later := [joint.version for joint in state.joint.values() if joint.timestamp_ms > timestamp_ms]:
+            state = self._kept(min(later) - 1)
+        if state.timestamp_ms > timestamp_ms:
             raise error(
                 "BAD_ARGUMENTS",
                 "Versions of that time have been collected",
-                f"Version {version} is the oldest that is kept, unless it has a tag",
+                f"Version {state.version} is the oldest that is kept, unless it has a tag",
             )
         return state
+
+    def _kept(self, version: int) -> State:
+        """The state of a version; BAD_ARGUMENTS if it is not kept (any more)."""
+        newest = self.log.state
+        require_kept(newest if version <= newest.version else self.refresh(), version)
+        return self.whole_state(version)
 
     def whole_state(self, version: int) -> State:
         """The state at a version that a tag keeps, or that is kept anyway; all of it, though perhaps only the objects

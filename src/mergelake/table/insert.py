@@ -28,7 +28,7 @@ from mergelake.core.progress import OnProgress, Progress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import WHOLE_TABLE, Partition, partition_keys
-from mergelake.log.operations import AddParts, LogOp
+from mergelake.log.operations import AddParts, AlterMetadata, LogOp
 from mergelake.log.retention import directory_of, reachable
 from mergelake.log.state import State
 from mergelake.order.keys import Block, TableKeys, table_keys
@@ -274,11 +274,11 @@ def commit_parts(
     new: list[AddParts] = []
 
     def build(state: State) -> Sequence[LogOp]:
-        ops = [op for op in additions if remembered(state, op.dedup_token, op.dedup_hash) is None]
-        new[:] = [replace(op, schema_version=state.schema_version) for op in ops]
-        if before is None or (additions and not new):
-            return tuple(new)
-        return (*before(state), *new)
+        new[:] = [op for op in additions if remembered(state, op.dedup_token, op.dedup_hash) is None]
+        first = () if before is None or (additions and not new) else before(state)
+        version = next((op.schema.version for op in first if isinstance(op, AlterMetadata)), state.schema_version)
+        new[:] = [replace(op, schema_version=version) for op in new]
+        return (*first, *new)
 
     try:
         # If parts are left out as duplicates, which depends on the state, the commit is not passed on.

@@ -13,7 +13,7 @@ from mergelake.core.errors import ConflictError
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import Column, TableSchema
 from mergelake.log.group import Committed
-from mergelake.log.operations import AddParts, LogOp
+from mergelake.log.operations import AddParts, AlterMetadata, LogOp
 from mergelake.log.state import State
 from mergelake.parts.evolve import may_fail
 from mergelake.parts.reader import PartReader
@@ -36,9 +36,10 @@ def commit_judged(
         added = [
             (p, bool(op.detached)) for op in ops if isinstance(op, AddParts) and op.schema_version for p in op.parts
         ]
-        older = [(part, attached) for part, attached in added if part.schema_version != state.schema_version]
-        unjudged[:] = [each for each in older if (each[0].id, state.schema_version) not in judged]
-        newest[:] = [state.schema]
+        schema = next((op.schema for op in ops if isinstance(op, AlterMetadata)), state.schema)
+        older = [(part, attached) for part, attached in added if part.schema_version != schema.version]
+        unjudged[:] = [each for each in older if (each[0].id, schema.version) not in judged]
+        newest[:] = [schema]
         return () if unjudged else ops
 
     while True:

@@ -36,6 +36,8 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
 }
 """What the type of a column is changed to; some values cannot be."""
 PARTITIONS = ("", "p", "k % 3", "(p, k > 0)", "toString(p)", "-p")
+OPTIMIZE = "OPTIMIZE"
+"""Among the commands of an ALTER: a statement of its own."""
 NAMES = ("a", "b", "c", "d", "e", "f")
 
 
@@ -69,6 +71,8 @@ class Drawing:
     detached: set[str] = field(default_factory=set)
     """Tables with detached parts: those of ClickHouse's match columns by name, so nothing is altered meanwhile."""
     rows: int = 0
+    combined: bool = False
+    """Whether a statement had a second command already: one is enough, so that no statement has two mistakes."""
 
     def creations(self) -> list[str]:
         """Both tables."""
@@ -154,10 +158,15 @@ class Drawing:
             if feature in self.features:
                 draws += [draw] * 2
         commands = rng.choice(draws)(columns)
-        if rng.random() < 0.15 and len(commands) == 1 and all(c.name != "g" for c in columns):
+        if rng.random() < 0.15 and len(commands) == 1 and not self.combined:
+            self.combined = True
             commands = [f"{commands[0]}, ADD COLUMN g {rng.choice(PLAIN)}"]
         tables = ("t", "u") if rng.random() < 0.5 else (table,)
-        return [f"ALTER TABLE {name} {command}" for name in tables for command in commands]
+        return [
+            f"OPTIMIZE TABLE {name} FINAL" if command == OPTIMIZE else f"ALTER TABLE {name} {command}"
+            for name in tables
+            for command in commands
+        ]
 
     def _free(self, columns: Sequence[Shown]) -> list[str]:
         return [c.name for c in columns if not c.is_key] or ["a"]
@@ -193,7 +202,10 @@ class Drawing:
             return self._add(columns)
         column = self.rng.choice(able)
         place = self.rng.choice(("", "", "", " FIRST", " AFTER k"))
-        return [f"MODIFY COLUMN {column.name} {self.rng.choice(CHANGES[column.type])}{place}"]
+        change = f"MODIFY COLUMN {column.name} {self.rng.choice(CHANGES[column.type])}{place}"
+        # A part without the column has the default of the new type, one written with it the old one's, converted:
+        # so all parts are written with it first.
+        return [OPTIMIZE, change]
 
     def _comment(self, columns: Sequence[Shown]) -> list[str]:
         return [f"COMMENT COLUMN {self.rng.choice(self._free(columns))} '{self.rng.choice(('', 'x', 'its'))}'"]

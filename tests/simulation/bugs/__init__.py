@@ -15,6 +15,7 @@ import json
 from pathlib import Path
 
 from tests.simulation.bugs import (
+    altered,
     commits,
     keeping,
     leader,
@@ -27,6 +28,7 @@ from tests.simulation.bugs import (
     real_parts,
     retired,
     segments,
+    transactions,
 )
 from tests.simulation.bugs.registry import BUGS
 from tests.simulation.stages import OF_A_STAGE
@@ -42,6 +44,7 @@ __all__ = [
     "COMMON_MAX",
     "FIRST",
     "FIRST_SEEDS",
+    "altered",
     "commits",
     "keeping",
     "leader",
@@ -54,4 +57,5 @@ __all__ = [
     "real_parts",
     "retired",
     "segments",
+    "transactions",
 ]

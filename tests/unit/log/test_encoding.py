@@ -54,6 +54,7 @@ EVERY_KIND = (
     ops.AdvanceGcHorizon(3, 2),
     ops.MoveLog("zookeeper://host:2181/logs/1"),
     ops.MoveLog(),
+    ops.Prepare("f" * 32, 4, (("other", 7),), (ops.DropRange("p", "move"), ops.AddReference("other", ("a",)))),
     ops.CreateDatabase("d"),
     ops.DropDatabase("d"),
     ops.PutTable("d", "t", "id"),

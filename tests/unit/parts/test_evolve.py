@@ -21,6 +21,7 @@ YES = [
     ("DateTime('UTC')", "DateTime('Asia/Tokyo')"),
     ("DateTime64(3)", "DateTime64(3, 'UTC')"),
     ("Enum8('a' = 1)", "Enum16('a' = 1, 'b' = 500)"),
+    ("Decimal(9, 2)", "Decimal(18, 2)"),
     ("SimpleAggregateFunction(sum, UInt64)", "UInt64"),
 ]
 NO = [
@@ -32,7 +33,9 @@ NO = [
     ("DateTime64(3)", "DateTime64(6)"),
     ("Enum8('a' = 1)", "Enum8('b' = 1)"),
     ("Date", "DateTime"),
-    ("Decimal(9, 2)", "Decimal(18, 2)"),
+    ("Decimal(9, 2)", "Decimal(18, 3)"),
+    ("Decimal(18, 2)", "Decimal(9, 2)"),
+    ("Decimal(9, 2)", "Decimal(38, 2)"),
     ("Array(UInt8)", "Array(UInt16)"),
 ]
 

@@ -114,7 +114,7 @@ def test_a_token_has_several_spellings():
         ({"dedupToken": "a", "dedup_token": "b"}, 36, "given twice"),
         ({"version": "1"}, 36, "one for reading"),
         ({"versionAsOf": "1"}, 36, "one for reading"),
-        ({"mergeSchema": "true"}, 115, "Options are path, dedupToken"),
+        ({"header": "true"}, 115, "Options are path, dedupToken, mergeSchema"),
         ({"endpoint": "x"}, 115, "store.endpoint"),
     ],
 )

@@ -68,7 +68,7 @@ def part_lives(parts: pa.Table, entries: Iterable[Entry]) -> list[PartLife]:
     merged: set[str] = set()
     for entry in entries:
         times[entry.version] = entry.timestamp_ms
-        merged |= {op.part.id for op in entry.ops if isinstance(op, Publish)}
+        merged |= {op.part.id for op in entry.effective if isinstance(op, Publish)}
     oldest = min(times.values(), default=0)  # the log may begin after a part did
     return [
         PartLife(
@@ -95,7 +95,7 @@ def merge_lives(lives: Sequence[PartLife], entries: Iterable[Entry]) -> list[Mer
     intended: dict[str, _Intended] = {}
     for entry in entries:
         at = times[entry.version] = entry.timestamp_ms
-        for op in entry.ops:
+        for op in entry.effective:
             match op:
                 case AddVolatile(volatile_id, _, sources):
                     for source in sources:

@@ -28,7 +28,9 @@ def alter(handle: TableHandle, commands: Sequence[SchemaCommand], *, rows_of: in
 
     `rows_of`: the version whose rows were checked for the commands. Raises RowsChanged if others are there now.
     """
-    attempt = _Attempt(commands, rows_of)
+    if rows_of is None:
+        handle.refresh()  # others may have altered it
+    attempt = Attempt(commands, rows_of)
     while True:
         committed = handle.log.commit(attempt.build, passes_on=lambda: False)
         if not attempt.unjudged:
@@ -38,11 +40,11 @@ def alter(handle: TableHandle, commands: Sequence[SchemaCommand], *, rows_of: in
 
 
 @dataclass
-class _Attempt:
+class Attempt:
     """The operations of an ALTER, and the parts whose values have to be looked at before."""
 
     commands: Sequence[SchemaCommand]
-    rows_of: int | None
+    rows_of: int | None = None
     judged: set[str] = field(default_factory=set)
     """Parts whose values fit the schema `after`."""
     unjudged: list[ActivePart] = field(default_factory=list)
@@ -51,6 +53,7 @@ class _Attempt:
     after: TableSchema = field(default_factory=lambda: TableSchema(()))
 
     def build(self, state: State) -> Sequence[TableOp]:
+        """The operations on a state; none if nothing changes, or parts have to be looked at first."""
         if self.rows_of is not None and state.rows_version > self.rows_of:
             raise RowsChanged
         if state.schema != self.before:

@@ -1,0 +1,63 @@
+"""The methods of `Table` that bring partitions from one table to another: none of them writes an object of data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mergelake.core.errors import error
+from mergelake.table.exchange_parts import Kind, bring_partition
+from mergelake.table.handle import TableHandle
+
+if TYPE_CHECKING:
+    from mergelake.lake.table import Table
+
+
+class BringMethods:
+    """What `Table` has of them.
+
+    Both tables are in one warehouse, and have the same columns and keys: else INCOMPATIBLE_COLUMNS or BAD_ARGUMENTS.
+    Readers of both see all of it or nothing. A mutation that the parts lack comes along.
+    """
+
+    handle: TableHandle
+
+    def move_partition(self, value: Any = None, *, to: Table, partition_id: str | None = None) -> int:
+        """Move a partition into another table; the new version of this one.
+
+        The partition is given by the value of the partition key (a tuple for a key of several columns) or by its id.
+        One that does not exist is not an error, as in ClickHouse.
+
+        Examples
+        --------
+        >>> import mergelake as ml
+        >>> db = ml.connect("memory://moves")
+        >>> a, b = (db.create_table(n, {"k": "UInt64"}, order_by="k", partition_by="k % 2") for n in ("a", "b"))
+        >>> _ = a.append({"k": [1, 2, 3]})
+        >>> _ = a.move_partition(1, to=b)
+        >>> sorted(a.scan()), sorted(b.scan())
+        ([(2,)], [(1,), (3,)])
+        """
+        self._bring(self.handle, to.handle, value, partition_id, "move")
+        return self.handle.log.state.version
+
+    def replace_partition(self, value: Any = None, *, source: Table, partition_id: str | None = None) -> int:
+        """Replace a partition by that of another table, which keeps it; the new version of this table."""
+        return self._bring(source.handle, self.handle, value, partition_id, "replace")
+
+    def attach_partition_from(self, value: Any = None, *, source: Table, partition_id: str | None = None) -> int:
+        """Add the rows of a partition of another table, which keeps them; the new version of this table."""
+        return self._bring(source.handle, self.handle, value, partition_id, "attach")
+
+    def partition_id(self, value: Any) -> str:
+        """See `PartitionMethods`."""
+        raise NotImplementedError
+
+    def _bring(self, source: TableHandle, target: TableHandle, value: Any, partition_id: str | None, kind: Kind) -> int:
+        if value is not None and partition_id is not None:
+            raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
+        if value is None and partition_id is None and self.handle.schema.partition_by:
+            raise error("BAD_ARGUMENTS", "Nothing says which partition is meant", "Give its value, or partition_id=")
+        if source.store.url != target.store.url:
+            raise error("BAD_ARGUMENTS", "The tables lie in different warehouses", "Parts are referred to, not copied")
+        chosen = self.partition_id(value) if partition_id is None else partition_id
+        return bring_partition(source, target, chosen, kind, source.neighbour)

@@ -1,0 +1,140 @@
+"""Parts of one table in another, by reference: new ids over the old objects, with the mutations that they lack. Pure,
+but for the ids.
+
+The rows are those that a reader of the first table sees. A mutation that some of the parts lack comes along, for their
+rows alone (`Mutation.only`). Parts name columns by ids, so those of the other table, of columns with the same names,
+take their place; where parts have other columns than these (from before an ALTER), the schema that they were written
+with becomes an older one of the other table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from mergelake.core.errors import error
+from mergelake.core.ids import IdSource
+from mergelake.core.manifest import with_keys
+from mergelake.core.schema import TableSchema
+from mergelake.log.operations import AddParts, AlterMetadata, TableOp
+from mergelake.log.retention import refers
+from mergelake.log.state import ActivePart, State
+from mergelake.log.volatile import lacking
+from mergelake.table.clone import with_lacks
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Parts on their way into another table."""
+
+    ops: tuple[TableOp, ...]
+    """For that table."""
+    holds: dict[str, tuple[str, ...]]
+    """Directory of another table -> its directories that the parts refer to: it has to hold them."""
+
+
+def carried(
+    state: State, parts: Sequence[ActivePart], source: str, target: str, there: State, ids: IdSource, base_version: int
+) -> Carried:
+    """Parts of a state of the table in directory `source`, in block order, for the table in `target` in state `there`.
+
+    The schemas fit (`fit.check_fit`). `base_version` is that of the new parts. INCOMPATIBLE_COLUMNS if they lack a
+    column that the other table fills in another way.
+    """
+    columns = _column_ids(state, there.schema)
+    _check_lacking(state.schema, there.schema, parts)
+    ops, versions = _older_schemas(state, parts, there, columns)
+    moved = [
+        (
+            replace(
+                with_keys(part.manifest, _keys(part.manifest.object_keys(), source, target)),
+                id=ids.new_id(),
+                base_version=base_version,
+                level=part.info.level,
+                columns=tuple(columns.get(old, old) for old in part.manifest.columns),
+                schema_version=versions[part.manifest.schema_version],
+            ),
+            [replace(m, schema_version=versions[m.schema_version]) for m in lacking(state.mutations, part.info)],
+        )
+        for part in parts
+    ]
+    holds: dict[str, set[str]] = {}
+    for op in with_lacks(moved, ids):
+        outside = sorted({name for part in op.parts for name in refers(part)}) if isinstance(op, AddParts) else []
+        held = tuple(name for name in outside if name.startswith("/"))
+        for name in held:
+            _, owner, inner = name.split("/", 2)
+            holds.setdefault(owner, set()).add(inner)
+        ops.append(replace(op, held=held) if isinstance(op, AddParts) else op)
+    return Carried(tuple(ops), {owner: tuple(sorted(inner)) for owner, inner in sorted(holds.items())})
+
+
+def held_for(state: State, holder: str, directories: Iterable[str]) -> tuple[str, ...]:
+    """What a table holds for another one, with further directories."""
+    return tuple(sorted({*state.holds.get(holder, ()), *directories}))
+
+
+def _column_ids(state: State, target: TableSchema) -> dict[int, int]:
+    """Id of each column that the source ever had -> id of the column of the target with its name, else a new one."""
+    now = {column.id: column.name for column in state.schema.columns}
+    out: dict[int, int] = {}
+    fresh = target.next_column_id
+    for column in (column for schema in state.schemas.values() for column in schema.columns):
+        if column.id not in out:
+            name = now.get(column.id)
+            there = name is not None and target.has(name)
+            out[column.id] = target.column(str(name)).id if there else fresh
+            fresh += not there
+    return out
+
+
+def _check_lacking(source: TableSchema, target: TableSchema, parts: Sequence[ActivePart]) -> None:
+    held = [set(part.manifest.columns) for part in parts]
+    for column in source.stored:
+        there = target.column(column.name)
+        same = (column.default_kind, column.default) == (there.default_kind, there.default)
+        if not same and any(column.id not in each for each in held):
+            message = f"Some parts lack column {column.name}, whose default is another one in the other table"
+            raise error("INCOMPATIBLE_COLUMNS", message, f"ALTER TABLE … MATERIALIZE COLUMN {column.name} writes it")
+
+
+def _older_schemas(
+    state: State, parts: Sequence[ActivePart], there: State, columns: dict[int, int]
+) -> tuple[list[TableOp], dict[int, int]]:
+    """The schemas to add to the target, and the version there of each one that the parts, or mutations that they lack,
+    were written with.
+    """
+    versions: dict[int, int] = {}
+    added: list[TableSchema] = []
+    newest = there.schema_version
+    used = {part.manifest.schema_version for part in parts}
+    used |= {m.schema_version for part in parts for m in lacking(state.mutations, part.info)}
+    for version in sorted(used):
+        old = state.schemas[version]
+        moved = replace(old, columns=tuple(replace(column, id=columns[column.id]) for column in old.columns))
+        known = [v for v, schema in there.schemas.items() if _as_written(schema) == _as_written(moved)]
+        if known:
+            versions[version] = there.schema_version if there.schema_version in known else known[-1]
+            continue
+        versions[version] = newest + len(added) + 1
+        added.append(moved)
+    if not added:
+        return [], versions
+    following = 1 + max(*columns.values(), there.schema.next_column_id - 1)
+    schemas = [*added, there.schema]
+    return [
+        AlterMetadata(replace(schema, version=newest + at, next_column_id=following))
+        for at, schema in enumerate(schemas, 1)
+    ], versions
+
+
+def _as_written(schema: TableSchema) -> tuple[object, ...]:
+    """What a part depends on that was written with a schema."""
+    return [(c.id, c.name, c.type) for c in schema.stored], schema.indices, schema.order_by, schema.primary_key
+
+
+def _keys(keys: Iterable[str], source: str, target: str) -> dict[str, str]:
+    """Keys of objects as the source has them -> as the target does."""
+    own = f"/{target}/"
+    absolute = {key: key if key.startswith("/") else f"/{source}/{key}" for key in keys}
+    return {old: new.removeprefix(own) for old, new in absolute.items()}
