@@ -66,17 +66,19 @@ def check_pending(state: State, after: TableSchema) -> None:
     Parts that lack a mutation get it under the newest schema. So the columns of its commands have to stay as they are,
     and a new column has no default that reads a column that it updates.
     """
-    before = state.schema
-    new = [column for column in after.columns if column.id >= before.next_column_id and column.default]
     for mutation in unfinished(state):
-        read, updated = _columns_of(mutation, before)
-        for name in read:
-            if not after.has(name) or not _is_same(before.column(name), after.column(name)):
-                raise _affected(name, mutation)
-        for column in new:
-            for name in updated:
-                if mentions(column.default, name, after):
-                    raise _affected(name, mutation)
+        name = affected_column(mutation, state.schema, after)
+        if name is not None:
+            raise _affected(name, mutation)
+
+
+def affected_column(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> str | None:
+    """A column whose change gives the mutation another meaning, if there is one; it is written for schema `before`."""
+    new = [column for column in after.columns if column.id >= before.next_column_id and column.default]
+    read, updated = _columns_of(mutation, before)
+    changed = (n for n in read if not after.has(n) or not _is_same(before.column(n), after.column(n)))
+    of_new = (n for column in new for n in updated if mentions(column.default, n, after))
+    return next(changed, None) or next(of_new, None)
 
 
 def _is_same(one: Column, other: Column) -> bool:
