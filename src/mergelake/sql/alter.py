@@ -16,6 +16,7 @@ from mergelake.sql import (
     alter_columns,
     alter_definitions,
     alter_parts,
+    alter_projections,
     alter_settings,
     mutation_statements,
     statements as s,
@@ -35,6 +36,7 @@ COMMANDS: Mapping[str, Parse] = {
     **alter_settings.COMMANDS,
     **alter_parts.COMMANDS,
     **alter_between.COMMANDS,
+    **alter_projections.COMMANDS,
     **mutation_statements.COMMANDS,
 }
 """First words of a command -> how the rest of it is read. Of several that fit, the longest counts."""

@@ -356,6 +356,17 @@ class UndropDatabase:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteProjection:
+    """ALTER TABLE … MATERIALIZE | CLEAR PROJECTION."""
+
+    name: Name
+    action: str
+    """`materialize` or `clear`."""
+    projection: str
+    partition: PartitionClause
+
+
+@dataclass(frozen=True, slots=True)
 class AlterSchema:
     """ALTER TABLE with commands that change the table's definition."""
 
@@ -426,6 +437,7 @@ Statement = (
     | UndropTable
     | UndropDatabase
     | AlterSchema
+    | WriteProjection
     | Explain
     | Set
     | Select
