@@ -163,4 +163,4 @@ def test_a_detached_part_keeps_the_meaning_of_the_mutation_that_it_lacks(tables)
     db.sql(f"ALTER TABLE t DETACH PART '{name}'")
     db.sql("ALTER TABLE t RENAME COLUMN v TO w, ADD COLUMN v Int32 DEFAULT 77")
     db.sql(f"ALTER TABLE t ATTACH PART '{name}'")
-    assert read(db, "k, d, w, v") == [(1, 11, 10, 77)]
+    assert read(db, "k, w, d, v") == [(1, 10, 11, 77)]
