@@ -9,7 +9,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.expr.nodes import Call, ColumnRef, SyntaxNode
 from mergelake.expr.parser import parse
 from mergelake.order.ttl_text import parse_ttl
-from mergelake.views.commands import Command, Delete, commands_text, parse_commands
+from mergelake.views.commands import Delete, RowCommand, commands_text, row_commands
 
 
 def renamed_text(text: str, name: str, new_name: str, columns: Mapping[str, object]) -> str:
@@ -42,28 +42,38 @@ def with_new_name(schema: TableSchema, name: str, new_name: str) -> TableSchema:
     )
 
 
+def renamed_alike(schema: TableSchema, names: Mapping[str, str]) -> TableSchema:
+    """The schema with new names of columns, all at once, in all of its expressions too."""
+    changed = [(old, f"renamed {at}", new) for at, (old, new) in enumerate(names.items()) if old != new]
+    for old, between, _ in changed:
+        schema = with_new_name(schema, old, between)
+    for _, between, new in changed:
+        schema = with_new_name(schema, between, new)
+    return schema
+
+
 def renamed_commands(text: str, names: Mapping[str, str], columns: Mapping[str, object]) -> str:
-    """The commands of a mutation over `columns`, all of which get their new names in `names` at once."""
+    """The commands of a mutation that change rows, over `columns`, which get their new names in `names` at once."""
 
     def expression(text: str) -> str:
         tree = parse(text)
         new = _all_renamed(tree, names, columns)
         return text if new == tree else str(new)
 
-    def command(old: Command) -> Command:
+    def command(old: RowCommand) -> RowCommand:
         where = expression(old.where)
         if isinstance(old, Delete):
             return replace(old, where=where)
         assignments = tuple((names.get(name, name), expression(value)) for name, value in old.assignments)
         return replace(old, where=where, assignments=assignments)
 
-    return commands_text([*map(command, parse_commands(text))])
+    return commands_text([*map(command, row_commands(text))])
 
 
 def without_assignments(text: str, names: Collection[str]) -> str:
     """The commands of a mutation without those assignments that change some columns; empty if nothing is left."""
-    commands: list[Command] = []
-    for command in parse_commands(text):
+    commands: list[RowCommand] = []
+    for command in row_commands(text):
         if isinstance(command, Delete):
             commands.append(command)
             continue
