@@ -68,29 +68,23 @@ def check_pending(state: State, after: TableSchema) -> None:
     and no new default reads a column that it updates: for parts that lack the column it would see the values of before.
     """
     for mutation in unfinished(state):
-        affected = affected_column(mutation, state.schema, after)
-        if affected is not None:
-            raise _affected(affected, mutation)
+        name = affected_column(mutation, state.schema, after)
+        if name is not None:
+            raise _affected(name, mutation)
 
 
 def affected_column(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> str | None:
-    """A column by whose change the parts that lack a mutation would get another one; None if there is none."""
-    known = {(column.id, column.default_kind, column.default) for column in before.stored}
-    new = [c for c in after.stored if c.default and (c.id, c.default_kind, c.default) not in known]
-    affected = changed_for(mutation, before, after)
-    for column in new if affected is None else ():
-        default = expand_aliases(parse(column.default), after)
-        affected = affected or next((n for n in _columns_of(mutation, before)[1] if mentions(default, n, after)), None)
-    return affected
-
-
-def changed_for(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> str | None:
-    """A column of a mutation's commands that is another one after a change; None if they mean the same."""
-    read, _ = _columns_of(mutation, before)
+    """A column whose change gives the mutation another meaning, if there is one; it is written for schema `before`."""
+    read, updated = _columns_of(mutation, before)
     for name in read:
         if not after.has(name) or not _is_same(before.column(name), after.column(name)):
             return name
-    return None if _means_the_same(mutation, before, after) else next(iter(read))
+    if not _means_the_same(mutation, before, after):
+        return next(iter(read))
+    known = {(column.id, column.default_kind, column.default) for column in before.stored}
+    new = [c for c in after.stored if c.default and (c.id, c.default_kind, c.default) not in known]
+    defaults = [expand_aliases(parse(column.default), after) for column in new]
+    return next((name for default in defaults for name in updated if mentions(default, name, after)), None)
 
 
 def _is_same(one: Column, other: Column) -> bool:
