@@ -20,6 +20,7 @@ from mergelake.log.operations import AddParts, AlterMetadata, TableOp
 from mergelake.log.retention import refers
 from mergelake.log.state import ActivePart, State
 from mergelake.log.volatile import lacking
+from mergelake.parts.evolve import can_evolve
 from mergelake.table.clone import with_lacks
 
 
@@ -39,11 +40,12 @@ def carried(
     """Parts of a state of the table in directory `source`, in block order, for the table in `target` in state `there`.
 
     The schemas fit (`fit.check_fit`). `base_version` is that of the new parts. INCOMPATIBLE_COLUMNS if they lack a
-    column that the other table fills in another way.
+    column that the other table fills in another way, NOT_IMPLEMENTED if it would convert one in another way.
     """
     columns = _column_ids(state, there.schema)
     _check_lacking(state.schema, there.schema, parts)
     ops, versions = _older_schemas(state, parts, there, columns)
+    _check_conversions(state, there.schema, parts, versions)
     moved = [
         (
             replace(
@@ -96,6 +98,30 @@ def _check_lacking(source: TableSchema, target: TableSchema, parts: Sequence[Act
         if not same and any(column.id not in each for each in held):
             message = f"Some parts lack column {column.name}, whose default is another one in the other table"
             raise error("INCOMPATIBLE_COLUMNS", message, f"ALTER TABLE … MATERIALIZE COLUMN {column.name} writes it")
+
+
+def _check_conversions(
+    state: State, target: TableSchema, parts: Sequence[ActivePart], versions: dict[int, int]
+) -> None:
+    """NOT_IMPLEMENTED for a part whose values are converted on reading, and would be otherwise in the target.
+
+    `versions` are those of the target's schemas by those of the source. A conversion without loss is the same in one
+    step as in several.
+    """
+    for part in parts:
+        version = part.manifest.schema_version
+        written = {column.id: column.type for column in state.schemas[version].stored}
+        for column in state.schema.stored:
+            changes = column.changed_since(version)
+            if not changes or column.id not in part.manifest.columns:
+                continue
+            there = target.column(column.name).changed_since(versions[version])
+            types = [written[column.id], *(change.type for change in changes)]
+            types_there = [types[0], *(change.type for change in there)]
+            lossless = all(map(can_evolve, types, types[1:])) and all(map(can_evolve, types_there, types_there[1:]))
+            if not lossless and [(c.type, c.null) for c in changes] != [(c.type, c.null) for c in there]:
+                message = f"Part {part.name} has column {column.name} in the type {types[0]} of before"
+                raise error("NOT_IMPLEMENTED", message, "OPTIMIZE TABLE … FINAL writes it in the newest one")
 
 
 def _older_schemas(
