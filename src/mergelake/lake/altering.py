@@ -26,11 +26,15 @@ class AlterMethods:
     handle: TableHandle
     env: Environment
 
-    def alter(self, commands: Sequence[SchemaCommand]) -> int:
-        """Make several changes in one commit, in order; commands are the classes of `mergelake.table.alter`."""
-        from mergelake.lake.constraints import alter_checked
+    def alter(self, commands: Sequence[SchemaCommand], *, materialize_ttl: bool = True) -> int:
+        """Make several changes in one commit, in order; commands are the classes of `mergelake.table.alter`.
 
-        return alter_checked(self.handle, commands, self.env)
+        `materialize_ttl`: rows and values that have expired by a TTL that is new are removed by the same commit.
+        """
+        from mergelake.lake.constraints import alter_checked
+        from mergelake.lake.expiring import follow_new_ttl
+
+        return alter_checked(self.handle, commands, self.env, follow_new_ttl(self.handle) if materialize_ttl else None)
 
     def add_column(
         self,

@@ -52,10 +52,10 @@ def clear_column(schema: TableSchema, name: str, partition_id: str) -> Update | 
     column = schema.column(name)
     if column.default_kind in ("ALIAS", "EPHEMERAL"):
         return None
-    return Update(((name, column.default or _zero(column.type)),), _EVERY_ROW, partition_id, own_value=True)
+    return Update(((name, column.default or default_value(column.type)),), _EVERY_ROW, partition_id, own_value=True)
 
 
-def _zero(kind: t.DataType) -> str:
+def default_value(kind: t.DataType) -> str:
     """The default value of a type, as an expression."""
     final = quote_string(str(kind))
     match kind:
@@ -66,7 +66,7 @@ def _zero(kind: t.DataType) -> str:
         case t.Map():
             return f"CAST(map(), {final})"
         case t.Tuple(elements):
-            return f"CAST(tuple({', '.join(map(_zero, elements))}), {final})"
+            return f"CAST(tuple({', '.join(map(default_value, elements))}), {final})"
         case t.FixedString():
             return f"CAST('', {final})"
     if t.is_nullable(kind):

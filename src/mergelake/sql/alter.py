@@ -18,6 +18,7 @@ from mergelake.sql import (
     alter_parts,
     alter_projections,
     alter_settings,
+    alter_ttl,
     mutation_statements,
     statements as s,
 )
@@ -36,6 +37,7 @@ COMMANDS: Mapping[str, Parse] = {
     **alter_definitions.COMMANDS,
     **alter_settings.COMMANDS,
     **alter_parts.COMMANDS,
+    **alter_ttl.COMMANDS,
     **alter_between.COMMANDS,
     **alter_projections.COMMANDS,
     **mutation_statements.COMMANDS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import quote_string
 from mergelake.lake.mutating import finish, submit_commands
 from mergelake.mutate.columns import clear_column, materialize_column
+from mergelake.mutate.ttl import materialize_ttl as expire_now
 from mergelake.query.embedded import engine
 from mergelake.query.statement.settings import DEFAULTS, Kind, kind_of, plain_value
 from mergelake.sql import statements as s
@@ -21,6 +22,7 @@ from mergelake.views.commands import Command, Delete, IndexCommand, Update
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
     from mergelake.sql.database import Database
+    from mergelake.table.alter.command import SchemaCommand
 
 _KILLED = dict.fromkeys(("kill_status", "database", "table", "mutation_id", "command"), "String")
 _OF_INSERTS = ("input_format_", "date_time_input_")
@@ -46,6 +48,21 @@ def run_mutation(db: Database, statement: s.Mutate) -> None:
         schema_version=schema.version if follows else 0,
     )
     if int(_setting(db, "lightweight_deletes_sync" if statement.deletes else "mutations_sync")):
+        finish(table, submitted)
+
+
+def alter_schema(db: Database, name: s.Name, commands: Sequence[SchemaCommand]) -> None:
+    """Change the definition of a table; what a new TTL removes goes at once if a setting says so."""
+    materialize = plain_value(db.settings.get("materialize_ttl_after_modify", "1")) != "0"
+    db.open(name).alter(commands, materialize_ttl=materialize)
+
+
+def materialize_ttl(db: Database, statement: s.MaterializeTtl) -> None:
+    """Log what MATERIALIZE TTL removes, and wait for its end if a setting says so."""
+    table = db.open(statement.name)
+    partition_id = None if statement.partition is None else _partition_id(table, statement.partition)
+    submitted = expire_now(table.handle, partition_id)
+    if int(_setting(db, "mutations_sync")):
         finish(table, submitted)
 
 

@@ -120,6 +120,9 @@ class CloneTable:
     version: int | str | None = None
     """A number or a tag."""
     timestamp: str | None = None
+    replace: bool = False
+    must_exist: bool = False
+    """As of `CreateTable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +379,14 @@ class WriteProjection:
 
 
 @dataclass(frozen=True, slots=True)
+class MaterializeTtl:
+    """ALTER TABLE … MATERIALIZE TTL."""
+
+    name: Name
+    partition: PartitionClause | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AlterSchema:
     """ALTER TABLE with commands that change the table's definition."""
 
@@ -447,6 +458,7 @@ Statement = (
     | UndropDatabase
     | AlterSchema
     | WriteProjection
+    | MaterializeTtl
     | Explain
     | Set
     | Select

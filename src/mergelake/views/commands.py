@@ -20,6 +20,10 @@ ROW_EXISTS = "_row_exists"
 """The column of ClickHouse's lightweight DELETE: 0 for deleted rows."""
 
 
+_OF_TTL = "MATERIALIZE TTL"
+"""What stands before the commands of that statement."""
+
+
 @dataclass(frozen=True, slots=True)
 class Update:
     """New values for the rows that match. All expressions see the row as it was before the command."""
@@ -72,9 +76,14 @@ def _in_partition(partition_id: str | None) -> str:
     return "" if partition_id is None else f" IN PARTITION ID {quote_string(partition_id)}"
 
 
-def commands_text(commands: Sequence[Command]) -> str:
-    """The commands as the log has them; `parse_commands` reads it."""
-    return ", ".join(map(str, commands))
+def commands_text(commands: Sequence[Command], *, of_ttl: bool = False) -> str:
+    """The commands as the log has them; `parse_commands` reads it. `of_ttl`: those of MATERIALIZE TTL."""
+    return ", ".join([*([_OF_TTL] if of_ttl else []), *map(str, commands)])
+
+
+def are_of_ttl(text: str) -> bool:
+    """Whether the commands of a mutation are those of MATERIALIZE TTL: parts get its times, too."""
+    return text.startswith(_OF_TTL)
 
 
 @sized_cache(1024, 64 << 20, len)
@@ -82,6 +91,10 @@ def parse_commands(text: str) -> tuple[Command, ...]:
     """Inverse of `commands_text`. Raises SYNTAX_ERROR."""
     tokens = TokenReader(text)
     out: list[Command] = []
+    if are_of_ttl(text):
+        tokens.accept("MATERIALIZE", "TTL")
+        if not tokens.accept(","):
+            return ()
     while True:
         out.append(_command(tokens))
         if tokens.peek().kind == "end":
