@@ -141,8 +141,8 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             db.warehouse.undrop_table(db.full_name(name), table_id)
         case s.UndropDatabase(name):
             db.warehouse.undrop_database(name)
-        case s.AlterSchema(name, commands):
-            alter_schema(db, name, commands)
+        case s.AlterSchema():
+            alter_schema(db, statement)
         case s.WriteProjection():
             _write_projection(db, statement)
         case s.MaterializeTtl():
