@@ -11,6 +11,7 @@ import pytest
 import mergelake as ml
 from mergelake.core.manifest import PartManifest
 from mergelake.core.ttl import TtlInfo
+from mergelake.merge.commit import commit_merge
 from mergelake.merge.concatenate import plan_concatenation
 from mergelake.merge.execute import execute_merge
 from mergelake.merge.optimize import plan_optimize
@@ -144,6 +145,23 @@ def test_an_update_of_a_time_finds_the_times_anew(tmp_path: Path) -> None:
     assert not drop_expired(table.handle).parts
     table.optimize(final=True)
     assert db.sql("SELECT count(), min(v) FROM t").rows() == [(500, 1)]
+
+
+def test_a_merge_that_was_planned_under_another_ttl_is_not_committed(tmp_path: Path) -> None:
+    table = filled(tmp_path, "TTL d + INTERVAL 1 DAY")
+    handle, task = table.handle, planned(table)
+    made = execute_merge(handle.store, task, handle.ids, handle.clock)
+    assert made.rows < 3 * ROWS
+    table.modify_ttl("d + INTERVAL 60 YEAR", materialize=False)
+    with pytest.raises(ml.ConflictError, match="TTL was changed"):
+        commit_merge(handle, task, made)
+    table.optimize(final=True)
+    assert ml.connect(str(tmp_path)).sql("SELECT count() FROM t").rows() == [(3 * ROWS,)]
+    # A change of other columns does no harm.
+    task = planned(table)
+    made = execute_merge(handle.store, task, handle.ids, handle.clock)
+    table.add_column("y", "UInt8")
+    assert commit_merge(handle, task, made).manifest.rows == 3 * ROWS
 
 
 def test_a_dropped_insert_is_still_known_by_its_token(tmp_path: Path) -> None:
