@@ -63,6 +63,7 @@ def attach(oracle: Any, name: str, part: str, store: Any, directory: str, manife
     target = data_path(oracle, name) / "detached" / part
     target.mkdir(parents=True)
     for file, chunks in plain_files(store, directory, manifest):
+        (target / file).parent.mkdir(exist_ok=True)  # a projection has a directory of its own
         (target / file).write_bytes(b"".join(map(bytes, chunks)))
     kept = target.parent.parent.parent / f"kept_{part}_{name}"
     shutil.rmtree(kept, ignore_errors=True)

@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -191,6 +191,16 @@ def decode_files(text: str) -> dict[str, PartFile]:
     return out
 
 
+class ProjectionPart(NamedTuple):
+    """What the manifest of a part knows of one of its projections, the files `<name>.proj/…` in the file table."""
+
+    digest: str
+    """Which definition it was written by (`BoundProjection.digest`)."""
+    rows: int
+    marks: int
+    """Granules, without the final mark."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartManifest:
     """A part before or after it has a name (block numbers come from its position in the log).
@@ -233,6 +243,8 @@ class PartManifest:
     volume: str = "default"
     ttl: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Element of the TTL (`order.ttl`) -> when its rows expire (`core.ttl.TtlInfo.packed`)."""
+    projections: Mapping[str, ProjectionPart] = field(default_factory=dict)
+    """The projections that the part has, by name."""
 
     @property
     def masked(self) -> bool:

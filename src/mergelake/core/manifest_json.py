@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from mergelake.core.json_load import loads, typed
-from mergelake.core.manifest import FileTable, PartManifest
+from mergelake.core.manifest import FileTable, PartManifest, ProjectionPart
 
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """A count or a version."""
@@ -46,6 +46,7 @@ class ManifestJson(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     minmax: dict[str, tuple[str, str]] = {}
     volume: str = "default"
     ttl: dict[str, tuple[int, ...]] = {}
+    projections: dict[str, tuple[str, Count, Count]] = {}
 
     @staticmethod
     def of(manifest: PartManifest) -> ManifestJson:
@@ -70,6 +71,7 @@ class ManifestJson(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
             dict(manifest.minmax),
             manifest.volume,
             dict(manifest.ttl),
+            dict(manifest.projections),
         )
 
     def manifest(self) -> PartManifest:
@@ -94,6 +96,7 @@ class ManifestJson(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
             self.base_version,
             self.volume,
             self.ttl,
+            {name: ProjectionPart(*facts) for name, facts in self.projections.items()},
         )
 
 

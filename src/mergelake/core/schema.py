@@ -84,6 +84,15 @@ class SkipIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class Projection:
+    """A projection: other columns, or aggregates, of the same rows in another order, kept in each part."""
+
+    name: str
+    query: str
+    """`SELECT … [GROUP BY …] [ORDER BY …]`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Constraint:
     """A condition that rows satisfy: inserts are checked against CHECK, ASSUME is only a promise."""
 
@@ -111,6 +120,9 @@ class TableSchema:
     """A prefix of `order_by`; equal to it unless PRIMARY KEY was given."""
     sample_by: str = ""
     indices: tuple[SkipIndex, ...] = ()
+    projections: tuple[Projection, ...] = ()
+    past_projections: tuple[Projection, ...] = ()
+    """Those that were dropped: a name stands for one query for the life of the table, as files of parts have it."""
     constraints: tuple[Constraint, ...] = ()
     ttl: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -183,6 +195,10 @@ class TableSchema:
             out["indices"] = [
                 [i.name, i.expression, i.type, i.granularity, *([i.since] if i.since else ())] for i in self.indices
             ]
+        if self.projections:
+            out["projections"] = [[each.name, each.query] for each in self.projections]
+        if self.past_projections:
+            out["past_projections"] = [[each.name, each.query] for each in self.past_projections]
         if self.constraints:
             out["constraints"] = [[c.name, c.kind, c.expression] for c in self.constraints]
         if self.settings:
@@ -197,6 +213,8 @@ class TableSchema:
         fields = dict(raw)
         fields["columns"] = tuple(Column.from_json(column) for column in raw["columns"])
         fields["indices"] = tuple(SkipIndex(*index) for index in raw.get("indices", ()))
+        for key in ("projections", "past_projections"):
+            fields[key] = tuple(Projection(*each) for each in raw.get(key, ()))
         fields["constraints"] = tuple(Constraint(*constraint) for constraint in raw.get("constraints", ()))
         for key in ("engine_args", "partition_by", "order_by", "order_desc", "primary_key", "ttl"):
             fields[key] = tuple(raw.get(key, ()))

@@ -163,6 +163,17 @@ _TABLE = (
     Setting("merge_max_block_size", 8192, "Accepted, no effect"),
     Setting("merge_max_chunk_bytes", 64 * MIB, "Bytes of the key range that a merge holds in memory at a time"),
     Setting(
+        "deduplicate_merge_projection_mode",
+        "throw",
+        "What merges that remove or combine rows do with projections: `'rebuild'` or `'drop'`; `'throw'`: such a table "
+        "has none",
+    ),
+    Setting(
+        "lightweight_mutation_projection_mode",
+        "throw",
+        "What DELETE FROM does with projections: `'rebuild'` or `'drop'`; `'throw'`: it is refused where there are any",
+    ),
+    Setting(
         "merge_upload_policy",
         "auto",
         "`'direct'`: merges write to the store; `'volatile'`: to the disk of a node first, and to the store within "

@@ -58,7 +58,7 @@ def streams_by_column(files: Iterable[str], columns: Iterable[str]) -> dict[str,
     out: dict[str, list[str]] = {name: [] for name in columns}
     owners = {stream_file_name(escape_for_file_name(name)): streams for name, streams in out.items()}
     for file in files:
-        if not file.endswith(".bin"):
+        if not file.endswith(".bin") or "/" in file:  # those of a projection are files of a part of its own
             continue
         stream = file[: -len(".bin")]
         head = stream.partition(".")[0]

@@ -32,7 +32,7 @@ from mergelake.log.retention import foreign, reachable
 from mergelake.log.state import State
 from mergelake.log.verify import LogReport, Progress
 from mergelake.log.volatile import leaves, unfinished
-from mergelake.publish.plan import empty_info, part_of, shows
+from mergelake.publish.plan import empty_info, part_of, projection_of, shows
 from mergelake.publish.publish import agreed, publish
 from mergelake.table.handle import TableHandle
 from mergelake.table.listing import all_but_log, pages
@@ -191,7 +191,10 @@ def published(state: State, shown: Mapping[str, str], sizes: ObjectSizes) -> Ite
         wanted = infos.get(part_of(token)) or empty_info(token)
         if token not in directories:
             yield Finding("name", token, f"{name} is shown to ClickHouse, and has no files", mends)
-        elif (info := PartInfo.try_parse(name)) is None or (wanted is not None and not shows(info, wanted)):
+            continue
+        whole, _, inside = name.partition("/")
+        info = PartInfo.try_parse(whole)
+        if info is None or inside != projection_of(token) or (wanted is not None and not shows(info, wanted)):
             yield Finding("name", token, f"ClickHouse is shown '{name}' instead of {wanted}", mends)
     if shown:
         for part in state.parts():

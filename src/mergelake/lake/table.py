@@ -19,6 +19,7 @@ from mergelake.lake.expiring import TtlMethods
 from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
 from mergelake.lake.overwriting import OverwriteMethods
 from mergelake.lake.partitions import PartitionMethods
+from mergelake.lake.projections import ProjectionMethods
 from mergelake.lake.publishing import PublishMethods
 from mergelake.log.operations import Tag, Untag
 from mergelake.log.state import State
@@ -39,7 +40,15 @@ if TYPE_CHECKING:
     from mergelake.table.insert import Commit
 
 
-class Table(DefinitionMethods, TtlMethods, PublishMethods, PartitionMethods, BringMethods, OverwriteMethods):
+class Table(
+    DefinitionMethods,
+    TtlMethods,
+    PublishMethods,
+    PartitionMethods,
+    BringMethods,
+    OverwriteMethods,
+    ProjectionMethods,
+):
     """An open table. Threads may share one.
 
     It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`

@@ -40,6 +40,7 @@ from mergelake.log.part_rows import (
     DIGEST_BYTES,
     RETIRED,
     WITH_FILES,
+    completed,
     digest_of,
     dumps,
     header_of,
@@ -195,7 +196,7 @@ def decode_root(data: bytes, key: str = "") -> Root:
         header = header_of(parts_reader.schema)
     require_format(int(header["format"]), (CHECKPOINT_FORMAT,), f"Checkpoint {key}")
     with _reading(key):
-        columns = lists_of(parts_reader.read_all())
+        columns = lists_of(completed(parts_reader.read_all()))
         parts = parts_of(columns, map(FileTable, columns["files"]))
         retired = open_stream(source).read_all()
         active = len(parts) - header["detached"]

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.json_load import loads
-from mergelake.core.manifest import FileTable, PartManifest
+from mergelake.core.manifest import FileTable, PartManifest, ProjectionPart
 from mergelake.core.names import PartInfo
 from mergelake.log.state import ActivePart, RetiredPart
 
@@ -43,6 +43,7 @@ _FACTS = [
     ("columns", _REPEATED),
     ("minmax", pa.large_string()),
     ("ttl", pa.string()),
+    ("projections", _REPEATED),
 ]
 WITH_FILES = pa.schema([*_FACTS, ("files", pa.large_string())])
 """Parts with their file tables."""
@@ -117,7 +118,17 @@ def part_columns(parts: Sequence[ActivePart]) -> dict[str, Sequence[Any]]:
     columns["columns"] = [dumps(list(m.columns)) for m in manifests]
     columns["minmax"] = [_text_of_map(m.minmax) for m in manifests]
     columns["ttl"] = [_text_of_map(m.ttl) for m in manifests]
+    columns["projections"] = [_text_of_map(m.projections) for m in manifests]
     return columns
+
+
+def completed(rows: pa.Table) -> pa.Table:
+    """Rows with the columns that were not there yet when they were written."""
+    if "projections" in rows.column_names:
+        return rows
+    at = rows.schema.get_field_index("ttl") + 1
+    none = pa.array([""] * rows.num_rows, _REPEATED)
+    return rows.add_column(at, pa.field("projections", _REPEATED), none)
 
 
 def lists_of(table: pa.Table) -> dict[str, list[Any]]:
@@ -154,14 +165,16 @@ def parts_of(columns: Mapping[str, Sequence[Any]], files: Iterable[FileTable]) -
     column_ids = {text: tuple(loads(text)) for text in set(columns["columns"])}
     texts = (columns[name] for name in _TEXTS)
     numbers = (columns[name] for name in _NUMBERS)
-    rest = (columns[name] for name in ("entry_level", "key_low", "key_high", "columns", "minmax", "ttl"))
+    rest = (columns[name] for name in ("entry_level", "key_low", "key_high", "columns", "minmax", "ttl", "projections"))
+    projections = columns["projections"]
+    known = {text: _projections(text) for text in set(projections)}
     rows = zip(_infos(columns), columns["added"], columns["added_ms"], files, *texts, *numbers, *rest, strict=True)
     pairs: dict[str, dict[str, Any]] = {text: _pairs(text) for name in ("minmax", "ttl") for text in set(columns[name])}
     parts: list[ActivePart] = []
     for info, added, added_ms, table, *fields in rows:
         part_id, partition, part_type, storage, volume = fields[:5]
         row_count, marks, on_disk, uncompressed, schema_version, created_ms, base_version = fields[5:12]
-        level, low, high, ids, minmax, ttl = fields[12:]
+        level, low, high, ids, minmax, ttl, projected = fields[12:]
         manifest = PartManifest(
             id=part_id,
             partition_id=info.partition_id,
@@ -182,6 +195,7 @@ def parts_of(columns: Mapping[str, Sequence[Any]], files: Iterable[FileTable]) -
             base_version=base_version,
             volume=volume,
             ttl=pairs[ttl],
+            projections=known[projected],
         )
         parts.append(ActivePart(info, manifest, added, added_ms))
     return parts
@@ -216,6 +230,10 @@ def _infos(columns: Mapping[str, Sequence[Any]]) -> list[PartInfo]:
 
 def _text_of_map(values: Mapping[str, Any]) -> str:
     return dumps(dict(values)) if values else ""
+
+
+def _projections(text: str) -> dict[str, ProjectionPart]:
+    return {name: ProjectionPart(*facts) for name, facts in loads(text).items()} if text else {}
 
 
 def _pairs(text: str) -> dict[str, Any]:

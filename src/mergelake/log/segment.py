@@ -27,7 +27,16 @@ from numpy.typing import NDArray
 from mergelake.core.json_load import loads
 from mergelake.core.manifest import FileTable
 from mergelake.log.encoding import require_format
-from mergelake.log.part_rows import digest_of, header_of, lists_of, open_stream, parts_of, require_digest, write_stream
+from mergelake.log.part_rows import (
+    completed,
+    digest_of,
+    header_of,
+    lists_of,
+    open_stream,
+    parts_of,
+    require_digest,
+    write_stream,
+)
 from mergelake.log.state import ActivePart
 
 SEGMENT_FORMAT = 2
@@ -182,7 +191,7 @@ def decode_segment(ref: SegmentRef, hot: bytes, source: FrameSource, key: str) -
     reader = open_stream(pa.BufferReader(hot))
     header: dict[str, Any] = header_of(reader.schema)
     require_format(int(header["format"]), (SEGMENT_FORMAT,), f"Segment {key}")
-    rows = reader.read_all().replace_schema_metadata(None)
+    rows = completed(reader.read_all().replace_schema_metadata(None))
     return OpenSegment(ref, rows, _places(ref.hot_bytes, header["frames"]), int(header["frame_rows"]), source)
 
 

@@ -35,6 +35,7 @@ from mergelake.format.skip_files import is_index_file
 from mergelake.format.ttl_txt import TTL_FILE
 from mergelake.format.values import decode_values
 from mergelake.merge.plan import MergeSource, MergeTask
+from mergelake.merge.projections import projection_work
 from mergelake.merge.result import THREAD_BYTES, Meter, side_by_side
 from mergelake.merge.ttl import plan_expiry
 from mergelake.order.keys import TableKeys, table_keys
@@ -84,6 +85,7 @@ def plan_concatenation(task: MergeTask) -> Concatenation | None:
         or not can_assemble(schema)
         or not settings.integer("index_granularity_bytes")
         or is_compact(settings, task.rows, task.plain_bytes)
+        or any(work.task is None for work in projection_work(task))
     ):
         return None
     expiry = plan_expiry(task)
@@ -179,7 +181,7 @@ def _recoded(schema: TableSchema, old: Codec, streams: Sequence[CopiedStream]) -
 
 def _has_form(part: PartManifest, streams: Sequence[CopiedStream], profile: Profile) -> bool:
     """Whether a part consists of the files that a part has which is written now."""
-    files = part.file_table()
+    files = {name: file for name, file in part.file_table().items() if ".proj/" not in name}
     wanted = {name for stream in streams for name in (stream.data, stream.marks)}
     found = {n for n in files if n.endswith((".bin", profile.mark_extension)) or is_index_file(n)}
     others = {"checksums.txt", "columns.txt", "count.txt", "partition.dat", CODEC_FILE, TTL_FILE, profile.primary_index}

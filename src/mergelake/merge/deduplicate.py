@@ -25,6 +25,7 @@ from mergelake.order.combining import concatenated
 from mergelake.order.keys import table_keys
 from mergelake.order.mode import Mask
 from mergelake.order.normalized_keys import normalized_keys, same_as_previous
+from mergelake.table.define_projections import MODE, projection_mode
 
 
 def deduplicated_columns(schema: TableSchema, names: Sequence[str] | None) -> tuple[str, ...]:
@@ -33,6 +34,9 @@ def deduplicated_columns(schema: TableSchema, names: Sequence[str] | None) -> tu
     Raises NO_SUCH_COLUMN_IN_TABLE, COLUMN_QUERIED_MORE_THAN_ONCE, EMPTY_LIST_OF_COLUMNS_QUERIED, and
     THERE_IS_NO_COLUMN where a column of a key is missing.
     """
+    if schema.projections and projection_mode(schema) == "throw":
+        message = "OPTIMIZE DEDUPLICATE query is not supported for a table that has projections"
+        raise error("SUPPORT_IS_DISABLED", message, f"Set {MODE} to 'drop' or 'rebuild', or drop all projections")
     stored = [column.name for column in schema.stored]
     if names is None:
         return tuple(stored)

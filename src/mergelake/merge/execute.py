@@ -34,6 +34,7 @@ from mergelake.merge.deduplicate import Repetitions
 from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
+from mergelake.merge.projections import ProjectionWork, Rebuilder, inputs_of, projection_work
 from mergelake.merge.result import THREAD_BYTES, Meter, Progress, result_minmax, result_partition, side_by_side
 from mergelake.merge.source import SourceReader
 from mergelake.merge.spans import restrict_to_slice
@@ -45,6 +46,7 @@ from mergelake.order.merging import MergeStep, merge_runs
 from mergelake.order.mode import Mode
 from mergelake.order.modes import working_mode
 from mergelake.order.normalized_keys import numpy_values, word_count
+from mergelake.order.projections import BoundProjection
 from mergelake.order.states import StateMerger
 from mergelake.parts.ahead import hold_packed, open_parts
 from mergelake.parts.assemble import alignment
@@ -85,9 +87,12 @@ def execute_merge(
     check_engine(task.schema)
     # The encoded text is searched first, as decoding thousands of files takes long.
     manifests = [source.manifest for source in task.sources if ".proj/" in source.manifest.files.text]
-    dropped = {name for manifest in manifests for name in projection_names(manifest.file_table())}
+    dropped = {
+        name for each in manifests for name in projection_names(each.file_table()) if name not in each.projections
+    }
+    dropped -= {projection.name for projection in task.schema.projections}
     if dropped:
-        _logger.warning("a merge of %s drops projections %s: they are not built", task.directory, sorted(dropped))
+        _logger.warning("a merge of %s drops projections %s: the table has none such", task.directory, sorted(dropped))
     concatenation = plan_concatenation(task)
     if concatenation is not None:
         return _concatenated(store, task, concatenation, ids, clock, on_progress, max(1, threads), disk or store)
@@ -99,6 +104,7 @@ def execute_merge(
     writer = merge.open_writer(order, ids, clock)
     try:
         merge.write(writer, order)
+        merge.write_projections(writer, order)
         return replace(writer.finish(), base_version=task.base_version)
     except BaseException:
         writer.abort()
@@ -157,10 +163,43 @@ def _concatenated(
     try:
         meter = Meter(on_progress, task.rows, sum(source.manifest.bytes_on_disk for source in found.sources))
         concatenate(writer, found, readers, meter, threads)
+        write_merged_projections(writer, projection_work(task), store, threads, disk)
         return replace(writer.finish(), base_version=task.base_version)
     except BaseException:
         writer.abort()
         raise
+
+
+def write_merged_projections(
+    writer: PartWriter,
+    work: Sequence[ProjectionWork],
+    store: Store,
+    threads: int = 2,
+    disk: Store | None = None,
+    states: StateMerger | None = None,
+) -> None:
+    """Write the projections of a part that are merged from those of its sources."""
+    for each in work:
+        if each.task is not None:
+            merge_projection(store, threads, disk or store, states, writer, each.projection, each.task, None)
+
+
+def merge_projection(
+    store: Store,
+    threads: int,
+    disk: Store,
+    states: StateMerger | None,
+    part: PartWriter,
+    projection: BoundProjection,
+    task: MergeTask,
+    pieces: Store | None,
+) -> None:
+    """Write a projection of a part by a merge, of sources in the store, or else in `pieces`."""
+    merge = _Merge(pieces or store, task, threads, None, disk, states, None)
+    order = merge.settled(merge.record())
+    writer = merge.open_writer(order, part.target.ids, part.target.clock, (part, projection))
+    merge.write(writer, order)
+    writer.finish()
 
 
 class _Merge:
@@ -175,6 +214,7 @@ class _Merge:
         expiry: Expiry | None,
     ) -> None:
         self._target = disk if task.local else store
+        self._store, self._disk, self._states = store, disk, states
         self._task = task
         self._threads = threads
         self._settings = TableSettings(task.schema.settings)
@@ -278,8 +318,17 @@ class _Merge:
             order = without_removed(order, np.concatenate(found)) if found else order
         return order
 
-    def open_writer(self, order: RowOrder, ids: IdSource, clock: Clock) -> PartWriter:
-        """The writer of the result, with granules by ClickHouse's rule for the average row."""
+    def open_writer(
+        self,
+        order: RowOrder,
+        ids: IdSource,
+        clock: Clock,
+        within: tuple[PartWriter, BoundProjection] | None = None,
+    ) -> PartWriter:
+        """The writer of the result, with granules by ClickHouse's rule for the average row.
+
+        `within`: the result is this projection of that part.
+        """
         task, settings = self._task, self._settings
         share = order.rows / task.rows if task.rows else 0
         plain_bytes = int(sum(source.manifest.bytes_uncompressed for source in task.sources) * share)
@@ -309,6 +358,9 @@ class _Merge:
                 ttl=self._expiry.part_ttl(self._ttl.infos),
                 without=frozenset() if spec.compact else written_never(task.schema, gone),
             )
+        if within is not None:
+            part, projection = within
+            return part.projection(projection.name, projection.digest, target, spec)
         return PartWriter(target, spec)
 
     def write(self, writer: PartWriter, order: RowOrder) -> None:
@@ -334,6 +386,21 @@ class _Merge:
         calls.append(partial(self._write_key, writer, order, key_columns))
         calls += [partial(self._write_index, writer, order, index) for index in apart]
         side_by_side(self._threads, calls)
+
+    def write_projections(self, writer: PartWriter, order: RowOrder) -> None:
+        """Write the projections of the result."""
+        work = projection_work(self._task) if order.rows else []
+        write_merged_projections(writer, work, self._store, self._threads, self._disk, self._states)
+        merge = partial(merge_projection, self._store, self._threads, self._disk, self._states)
+        budget = self._settings.integer("merge_max_chunk_bytes")
+        for each in work:
+            if each.task is None:
+                names = inputs_of(each.projection, [column.name for column in self._task.schema.stored])
+                with Rebuilder(writer, each.projection, budget, merge) as rebuilder:
+                    columns = [self._without_expired(order, n, self._gather(order, n, names)) for n in names]
+                    for arrays in aligned(columns):
+                        rebuilder.push(pa.RecordBatch.from_arrays(list(arrays), names))
+                    rebuilder.finish()
 
     def _write_key(self, writer: PartWriter, order: RowOrder, names: Sequence[str]) -> None:
         if not names:

@@ -163,7 +163,7 @@ def optimize(
         deduplicate=deduplicate,
         cleanup=cleanup,
     )
-    return _run_all(handle, run, tasks, one_job=one_job, threads=threads, on_progress=on_progress)
+    return run_tasks(handle, run, tasks, one_job=one_job, threads=threads, on_progress=on_progress)
 
 
 def rewrite(handle: TableHandle, run: RunMerges, names: Sequence[str], *, one_job: bool, threads: int = 1) -> int:
@@ -174,19 +174,19 @@ def rewrite(handle: TableHandle, run: RunMerges, names: Sequence[str], *, one_jo
     snapshot, wanted = handle.snapshot(), frozenset(names)
     plan = partial(plan_merge, handle.directory, snapshot.schema, kind="optimize", base_version=snapshot.version)
     tasks = [plan(parts=(part,), mutations=snapshot.mutations) for part in snapshot.parts if part.name in wanted]
-    return _run_all(handle, run, tasks, one_job=one_job, threads=threads, on_progress=None)
+    return run_tasks(handle, run, tasks, one_job=one_job, threads=threads, on_progress=None)
 
 
-def _run_all(
+def run_tasks(
     handle: TableHandle,
     run: RunMerges,
     tasks: list[MergeTask],
     *,
     one_job: bool,
-    threads: int,
-    on_progress: OnProgress | None,
+    threads: int = 1,
+    on_progress: OnProgress | None = None,
 ) -> int:
-    """Execute and commit merges, as `optimize` says."""
+    """Execute and commit merges, as `optimize` says; returns how many."""
     work = _Work(handle, run, on_progress, sum(task.rows for task in tasks))
     simple, left = _parted(tasks, is_simple) if len(tasks) > 1 else ([], tasks)
     for group in groups(simple):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -29,8 +30,9 @@ from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.core.manifest_json import Count, ManifestJson
 from mergelake.core.settings import TableSettings
 from mergelake.log.encoding import is_sealed, sealed
-from mergelake.merge.execute import execute_merge
+from mergelake.merge.execute import execute_merge, write_merged_projections
 from mergelake.merge.plan import MergeTask, Split
+from mergelake.merge.projections import projection_work
 from mergelake.merge.result import Progress, result_minmax, result_partition
 from mergelake.merge.split import split_id, split_keys
 from mergelake.merge.ttl import joins_rows, plan_expiry, slices_ttl
@@ -75,7 +77,8 @@ def with_split(store: Store, task: MergeTask, fence: int) -> MergeTask:
         or not keys.primary
     ):
         return task
-    if joins_rows(plan_expiry(task)):
+    # Projections that are not merged are made of all rows.
+    if joins_rows(plan_expiry(task)) or any(work.task is None for work in projection_work(task)):
         return task
     if task.deduplicate is not None or not can_assemble(task.schema):  # equal rows may lie in several slices
         return task
@@ -167,6 +170,7 @@ def assembled(
     files: Sequence[PartFile],
     ids: IdSource,
     clock: Clock,
+    states: StateMerger | None = None,
 ) -> PartManifest:
     """The part of a merge, from all of its slices and the files of `assemble_stream` of `streams_of`."""
     keys, settings = table_keys(task.schema), TableSettings(task.schema.settings)
@@ -187,7 +191,8 @@ def assembled(
         ttl=slices_ttl(expiry, filled) if expiry is not None else NO_TTL,
         without=frozenset(c.name for c in task.schema.stored if filled and c.id not in held),
     )
-    return assemble_part(target, spec, slices, files)
+    projections = partial(write_merged_projections, work=projection_work(task), store=store, states=states)
+    return assemble_part(target, spec, slices, files, projections)
 
 
 def execute_split(
@@ -220,4 +225,4 @@ def execute_split(
         return execute_merge(store, replace(task, split=None), ids, clock, on_progress, threads, states=states)
     with Pool(max(1, threads), thread_name_prefix="mergelake-assemble") as pool:
         files = [file for pair in pool.map(lambda stream: assemble_stream(store, stream), streams) for file in pair]
-    return assembled(store, task, slices, part_id, files, ids, clock)
+    return assembled(store, task, slices, part_id, files, ids, clock, states)

@@ -57,6 +57,7 @@ def is_simple(task: MergeTask) -> bool:
     size = task.plain_bytes
     return (
         judges_rows_alone(schema)
+        and (schema.engine == "MergeTree" or not schema.projections)
         and not has_ttl(schema)
         and not task.local
         and task.deduplicate is None

@@ -125,8 +125,15 @@ def same_content(one: PartManifest, other: PartManifest) -> bool:
 
 
 def _plain_hashes(part: PartManifest) -> dict[str, str]:
-    """Hash of each data file, without those of LowCardinality columns, and without names that do not tell whose."""
-    files = {file.name[:-4]: file for file in part.file_table().values() if file.name.endswith(".bin")}
+    """Hash of each data file, without those of LowCardinality columns, and without names that do not tell whose.
+
+    Not those of projections: rows of equal keys may stand in another order there.
+    """
+    files = {
+        file.name[:-4]: file
+        for file in part.file_table().values()
+        if file.name.endswith(".bin") and ".proj/" not in file.name
+    }
     return {
         stream: file.uncompressed_hash
         for stream, file in files.items()

@@ -4,7 +4,7 @@
 rows that match                            what is written
 =========================================  ==========================================================
 none                                       nothing: the part is only marked (`MarkMutated`)
-updated, or deleted by lightweight DELETE  the changed columns, their indexes and the mask; all other files of
+updated, or deleted by lightweight DELETE  the changed columns, their indexes, projections and the mask; other files of
                                            a Wide part are those of the old one, by reference
 deleted, or the part is Compact or small   the whole part, by the code of merges
 =========================================  ==========================================================
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -28,19 +29,22 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.core.ttl import TtlInfo
 from mergelake.expr.bound import BoundColumn
-from mergelake.merge.execute import execute_merge
+from mergelake.merge.execute import execute_merge, merge_projection
 from mergelake.merge.plan import MergeTask
+from mergelake.merge.projections import Merge, Rebuilder, inputs_of
 from mergelake.merge.result import Progress
 from mergelake.merge.source import SourceReader
 from mergelake.merge.ttl import changes_times, part_infos
 from mergelake.merge.view import Matches
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.order.keys import table_keys
+from mergelake.order.projections import table_projections
 from mergelake.order.ttl import has_ttl, packed_infos, table_ttl
 from mergelake.parts.part_spec import PartTarget, PartTtl
 from mergelake.parts.rewrite import ColumnRewriter, can_rewrite_columns
 from mergelake.scan.prune import MarkRange
 from mergelake.store.protocol import Store
+from mergelake.table.define_projections import lightweight_mode
 from mergelake.views.bound import Steps
 from mergelake.views.commands import Delete, are_of_ttl, parse_commands
 
@@ -103,6 +107,8 @@ def execute_mutation(
     rewriter = ColumnRewriter(target, source.manifest, reader.reader)
     try:
         _rewrite(rewriter, reader, matches, window)
+        merge = partial(merge_projection, store, threads, disk or store, None)
+        _rewrite_projections(rewriter, reader, matches, task, merge)
         return replace(rewriter.finish(), base_version=task.base_version)
     except BaseException:
         rewriter.abort()
@@ -165,6 +171,28 @@ def _rewrite(rewriter: ColumnRewriter, reader: SourceReader, matches: Matches, w
             rewriter.write_index(index, reader.read_with_deleted(list(index.columns), BATCH_ROWS, window))
     if matches.deletes:
         rewriter.write_mask(_mask(matches, reader.manifest.rows))
+
+
+def _rewrite_projections(
+    rewriter: ColumnRewriter, reader: SourceReader, matches: Matches, task: MergeTask, merge: Merge
+) -> None:
+    """Write projections anew whose rows change; leave out what the table has not, or not any more."""
+    settings, old = TableSettings(task.schema.settings), reader.manifest
+    window = settings.integer("merge_max_chunk_bytes")
+    present = {each.name: each for each in table_projections(task.schema)}
+    for name, facts in old.projections.items():
+        projection = present.get(name)
+        if projection is None or facts.digest != projection.digest:
+            rewriter.leave_out_projection(name)
+        elif matches.deletes or matches.steps.touched & projection.inputs.keys():
+            rewriter.leave_out_projection(name)
+            if matches.deletes and lightweight_mode(task.schema) == "drop":
+                continue
+            names = inputs_of(projection, [column.name for column in task.schema.stored])
+            with Rebuilder(rewriter.part, projection, window, merge) as rebuilder:
+                for batch in reader.read(names, BATCH_ROWS, window):
+                    rebuilder.push(batch)
+                rebuilder.finish()
 
 
 def _mask(matches: Matches, rows: int) -> Iterator[pa.Array]:

@@ -19,6 +19,7 @@ from mergelake.log.volatile import unfinished
 from mergelake.mutate.expressions import VIRTUAL_COLUMNS, delete_condition, printed, settled
 from mergelake.order.keys import bind_key, table_keys
 from mergelake.order.modes import mode_of
+from mergelake.table.define_projections import LIGHTWEIGHT_MODE, lightweight_mode
 from mergelake.table.mutations import open_mutations
 from mergelake.views.bound import bind_command, bind_condition, bind_value, command_trees
 from mergelake.views.commands import ROW_EXISTS, Command, Delete, Update, commands_text, parse_commands
@@ -50,6 +51,11 @@ def validate(commands: Sequence[Command], schema: TableSchema, given: Submission
     """The commands as they are logged. Raises the errors of ClickHouse for what it refuses."""
     if not commands:
         raise error("BAD_ARGUMENTS", "A mutation without a command", "Give an UPDATE or a DELETE")
+    lightly = any(isinstance(command, Delete) and command.lightweight for command in commands)
+    if lightly and schema.projections and lightweight_mode(schema) == "throw":
+        message = f"DELETE query is not allowed for a table that has projections: {LIGHTWEIGHT_MODE} = throw"
+        hint = f"Set {LIGHTWEIGHT_MODE} of the table to 'rebuild' or 'drop', or ALTER TABLE … DELETE"
+        raise error("SUPPORT_IS_DISABLED", message, hint)
     checked = tuple(_checked(command, schema, given) for command in commands)
     for command in checked:
         bind_command(command, schema)

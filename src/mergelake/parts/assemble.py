@@ -16,7 +16,7 @@ meets is always the one that the next index with the flag for a new dictionary m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
@@ -206,11 +206,15 @@ def _last_end(view: memoryview) -> int:
 
 
 def assemble_part(
-    target: PartTarget, spec: PartSpec, slices: Sequence[PartManifest], files: Collection[PartFile]
+    target: PartTarget,
+    spec: PartSpec,
+    slices: Sequence[PartManifest],
+    files: Collection[PartFile],
+    projections: Callable[[PartWriter], None],
 ) -> PartManifest:
     """Store the small files and return the manifest of the part with id `spec.part_id`.
 
-    `files` are those of `assemble_stream`, of all `slice_streams`.
+    `files` are those of `assemble_stream`, of all `slice_streams`. `projections` writes the projections of the part.
     """
     writer = PartWriter(target, spec)
     filled = [piece for piece in slices if piece.rows]
@@ -220,6 +224,7 @@ def assemble_part(
             key_range = (filled[0].key_range[0], filled[-1].key_range[1])
             primary = _primary(target, filled, writer.profile.primary_index)
             writer.take_files(TakenFiles(sum(p.rows for p in filled), marks, tuple(files), primary, key_range))
+            projections(writer)
         else:
             for column in target.schema.stored:
                 writer.write_column(column.name, ())

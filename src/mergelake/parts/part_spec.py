@@ -111,3 +111,19 @@ class SortedRows:
     ttl: PartTtl = NO_TTL
     encoded: Encoded | None = None
     """Columns encoded together with those of other parts (`format.many`): used if the part is one granule."""
+    projections: Sequence[ProjectionRows] = ()
+    """The projections of the part."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionRows:
+    """The rows of a projection of a part."""
+
+    name: str
+    digest: str
+    """As in `ProjectionPart`."""
+    schema: TableSchema
+    """Schema of the projection."""
+    key_types: Sequence[DataType]
+    """Types of its primary key's columns."""
+    rows: SortedRows

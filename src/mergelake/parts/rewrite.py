@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core.manifest import MASK_COLUMN, PartFile, PartManifest, encode_files
+from mergelake.core.manifest import MASK_COLUMN, PartManifest, encode_files
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.types import UINT8, DataType
 from mergelake.format.checksums import encode_checksums
@@ -20,13 +20,21 @@ from mergelake.format.columns_txt import encode_columns
 from mergelake.format.hashes import FileDigest, digest
 from mergelake.format.names import streams_by_column
 from mergelake.format.partition import Partition
-from mergelake.format.skip_files import PACKED, index_stems, is_index_file
+from mergelake.format.skip_files import PACKED, index_stems
 from mergelake.format.ttl_txt import TTL_FILE
 from mergelake.parts.default_codec import part_codec
 from mergelake.parts.indexing import BoundIndex
+from mergelake.parts.listing import projection_names
 from mergelake.parts.part_spec import PartSpec, PartTarget, PartTtl
+from mergelake.parts.projected import (
+    kept_projections,
+    projection_entries,
+    projection_facts,
+    projection_files,
+    projection_folder,
+)
 from mergelake.parts.reader import ROW_EXISTS, PartReader
-from mergelake.parts.writer import UNLISTED, ColumnSink, PartWriter, digest_of
+from mergelake.parts.writer import UNLISTED, ColumnSink, PartWriter, digest_of, plain_bytes_of, table_rows
 
 MASK = Column(MASK_COLUMN, ROW_EXISTS, UINT8, codec="ZSTD(1)")
 """The column that hides rows. Almost all of its values are 1: it is compressed whatever the table's codec is."""
@@ -50,7 +58,7 @@ def can_rewrite_columns(manifest: PartManifest, reader: PartReader, schema: Tabl
     files = reader.files
     if PACKED in files and not all(index.is_of(manifest.schema_version) for index in schema.indices):
         return False
-    if ("serialization.json" in files) is not modern or any(".proj/" in name for name in files):
+    if ("serialization.json" in files) is not modern or set(projection_names(files)) - manifest.projections.keys():
         return False
     if b"Sparse" in reader.small_files(["serialization.json"] if modern else []).get("serialization.json", b""):
         return False
@@ -77,6 +85,16 @@ class ColumnRewriter:
     def indexes(self) -> tuple[BoundIndex, ...]:
         """The table's skip indexes."""
         return self._writer.indexes
+
+    @property
+    def part(self) -> PartWriter:
+        """The writer of the new files, for projections: each is left out or written anew."""
+        return self._writer
+
+    def leave_out_projection(self, name: str) -> None:
+        """Do not keep a projection of the old part."""
+        folder = projection_folder(name)
+        self._replaced |= {file for file in self._reader.files if file.startswith(folder)}
 
     def write_column(self, name: str, arrays: Iterable[pa.Array]) -> None:
         """Write a column anew, from arrays of all of its rows."""
@@ -124,26 +142,25 @@ class ColumnRewriter:
             **{n: digest_of(file) for n, file in kept.items() if n not in UNLISTED},
             **{n: file_digest for n, file_digest in written.items() if n not in UNLISTED},
         }
-        small["checksums.txt"] = encode_checksums(dict(sorted(listed.items())))
+        projections = {**kept_projections(old, kept.values()), **writer.projections}
+        listed = {name: each for name, each in listed.items() if ".proj/" not in name}
+        small["checksums.txt"] = encode_checksums({**listed, **projection_entries(projections)})
         written["checksums.txt"] = FileDigest(len(small["checksums.txt"]), "")
         places = writer.store_files(small)
-        new = [
-            PartFile(n, d.size, places[n], d.hash, d.uncompressed_size, d.uncompressed_hash) for n, d in written.items()
-        ]
+        new = table_rows(written | projection_files(writer.projections), places)
         table = sorted([*kept.values(), *new], key=lambda file: file.name)
         return replace(
             old,
             id=writer.part_id,
             files=encode_files(table),
             bytes_on_disk=sum(file.size for file in table),
-            bytes_uncompressed=sum(
-                f.uncompressed_size for f in table if f.uncompressed_size > 0 and not is_index_file(f.name)
-            ),
+            bytes_uncompressed=plain_bytes_of(table),
             columns=(*old.columns, MASK_COLUMN) if self._has_mask and not old.masked else old.columns,
             schema_version=writer.target.schema.version,
             storage="full",
             created_ms=writer.created_ms,
             ttl=old.ttl if ttl is None else ttl.infos,
+            projections=projection_facts(projections),
         )
 
     def abort(self) -> None:

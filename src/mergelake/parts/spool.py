@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from mergelake.core.errors import MergelakeError
+from mergelake.core.errors import InternalError, MergelakeError
 from mergelake.core.manifest import Extent
 from mergelake.parts.objects import OWN_OBJECT, SMALL_PUT, PartObjects
 from mergelake.store.meter import Pool, carried
@@ -189,6 +189,51 @@ class Spool:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
+
+
+class SpoolFolder:
+    """The files of a spool whose names begin with `prefix`, under their names without it: those of a projection.
+
+    The spool itself is finished and aborted by its owner.
+    """
+
+    def __init__(self, spool: Spool | SpoolFolder, prefix: str) -> None:
+        self._spool, self._prefix = spool, prefix
+
+    @property
+    def storage(self) -> str:
+        """That of the spool."""
+        return self._spool.storage
+
+    def __contains__(self, name: str) -> bool:
+        return f"{self._prefix}{name}" in self._spool
+
+    def claim(self, name: str) -> bool:
+        """As `Spool.claim`."""
+        return self._spool.claim(f"{self._prefix}{name}")
+
+    def write(self, name: str, data: bytes | memoryview) -> None:
+        """As `Spool.write`."""
+        self._spool.write(f"{self._prefix}{name}", data)
+
+    def close(self, name: str) -> None:
+        """As `Spool.close`."""
+        self._spool.close(f"{self._prefix}{name}")
+
+    def take(self, files: Mapping[str, bytes]) -> None:
+        """As `Spool.take`."""
+        self._spool.take({f"{self._prefix}{name}": data for name, data in files.items()})
+
+    def abort(self, *, delete: bool = True) -> None:
+        """Nothing: the part is aborted as a whole."""
+
+    def finish(self, front: Iterable[str] = ()) -> dict[str, tuple[Extent, ...]]:
+        """Not for folders: the places are known when the part is finished."""
+        raise InternalError("A projection is finished with its part")
+
+    def put_last(self, name: str, data: bytes) -> None:
+        """Not for folders, as `finish`."""
+        raise InternalError("A projection is finished with its part")
 
 
 @dataclass(slots=True)

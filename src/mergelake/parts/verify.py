@@ -2,13 +2,13 @@
 
 In order: the file table against `checksums.txt`; every file's size and hash; row counts and granules against the marks;
 every column decoded (which verifies the checksum of each block); the order of the primary index; the extremes of the
-partition's columns. All problems are collected, not only the first.
+partition's columns; then the same of each projection. All problems are collected, not only the first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from mergelake.core import types as t
 from mergelake.core.errors import CorruptDataError, InvalidInputError, MergelakeError, NotFoundError, UnavailableError
+from mergelake.core.schema import Column
 from mergelake.format.checksums import decode_checksums
 from mergelake.format.columns_txt import decode_columns
 from mergelake.format.extremes import extremes, merge_extremes, order_keys
@@ -23,8 +24,9 @@ from mergelake.format.hashes import FileHash
 from mergelake.format.partition import partitions_of
 from mergelake.format.tree import is_readable
 from mergelake.format.values import decode_values, plain_type
-from mergelake.parts.fetch import FileRange, fetch
+from mergelake.parts.fetch import FileRange, fetch, fetch_whole
 from mergelake.parts.layout import locate
+from mergelake.parts.projected import kept_projections, projection_entries, projection_folder, projection_manifest
 from mergelake.parts.reader import PartReader
 from mergelake.parts.writer import UNLISTED
 
@@ -78,6 +80,7 @@ def check_part(
     if deep:
         checks[1:1] = [lambda: _hashes(reader)]
         checks += [lambda: _columns(reader), lambda: _minmax(reader)]
+    checks.append(lambda: _projections(reader, deep=deep))
     problems: list[Problem] = []
     for check in checks:
         try:
@@ -110,8 +113,13 @@ def _listed(reader: PartReader) -> Iterator[Problem]:
         yield Problem("The part has no checksums.txt")
         return
     sums = decode_checksums(reader.fetch_file("checksums.txt"))
+    projections = projection_entries(kept_projections(reader.manifest, files.values()))
     for name, digest in sums.items():
         if name.endswith(".proj"):
+            if not any(file.startswith(f"{name}/") for file in files):
+                yield Problem("A projection of checksums.txt is missing", name, expected="its files", found="none")
+            elif projections.get(name, digest) != digest:
+                yield _at(reader, "checksums.txt", f"{name} is not what its files are", projections[name], digest)
             continue
         file = files.get(name)
         if file is None:
@@ -176,6 +184,19 @@ def _columns(reader: PartReader) -> Iterator[Problem]:
             continue
         if rows != alive:
             yield Problem(f"Column {name} has other rows than the part", "", "", -1, str(alive), str(rows))
+
+
+def _projections(reader: PartReader, *, deep: bool) -> Iterator[Problem]:
+    """The problems of each projection, which is a part of its own."""
+    for name in reader.manifest.projections:
+        (text,) = fetch_whole(reader.store, reader.directory, reader.files, [f"{projection_folder(name)}columns.txt"])
+        columns = {
+            column: Column(at, column, kind) for at, (column, kind) in enumerate(decode_columns(bytes(text)).items())
+        }
+        manifest = projection_manifest(reader.manifest, name, columns.values())
+        inner = PartReader(reader.store, reader.directory, manifest, columns)
+        for problem in check_part(inner, deep=deep):
+            yield replace(problem, message=f"Projection {name}: {problem.message}")
 
 
 def _primary(reader: PartReader, types: Sequence[t.DataType], descending: Sequence[bool]) -> Iterator[Problem]:

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.errors import InternalError, error
-from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
+from mergelake.core.manifest import Extent, FileTable, PartFile, PartManifest, ProjectionPart, encode_files
 from mergelake.core.schema import Column
 from mergelake.core.settings import TableSettings
 from mergelake.format.checksums import encode_checksums
@@ -44,8 +45,15 @@ from mergelake.format.values import encode_values
 from mergelake.format.wide import ColumnWriter, pieces
 from mergelake.parts.default_codec import CODEC_FILE, default_codec
 from mergelake.parts.indexing import BoundIndex, IndexSink, table_indexes, whole_array
-from mergelake.parts.part_spec import PartSpec, PartTarget, SortedRows, TakenFiles
-from mergelake.parts.spool import Spool
+from mergelake.parts.part_spec import PartSpec, PartTarget, ProjectionRows, SortedRows, TakenFiles
+from mergelake.parts.projected import (
+    WrittenProjection,
+    projection_entries,
+    projection_facts,
+    projection_files,
+    projection_folder,
+)
+from mergelake.parts.spool import Spool, SpoolFolder
 from mergelake.store.meter import Pool
 
 UNLISTED = frozenset({"columns.txt", CODEC_FILE, "checksums.txt"})
@@ -82,7 +90,10 @@ class PartWriter:
         """Default codec of the part."""
         self._held: dict[str, CompactColumn] = {}
         limit = settings.integer("min_bytes_for_full_part_storage")
-        self._spool = Spool(target.store, target.directory, self.part_id, limit=limit, objects=target.objects)
+        self._spool: Spool | SpoolFolder = Spool(
+            target.store, target.directory, self.part_id, limit=limit, objects=target.objects
+        )
+        self._projections: dict[str, WrittenProjection] = {}
 
     def append_keys(self, arrays: Sequence[pa.Array]) -> None:
         """Append the primary key (storage form) of the next rows; only values at marks are stored."""
@@ -150,8 +161,18 @@ class PartWriter:
         with self._lock:
             self._indexed.append(rows)
 
-    def finish(self) -> PartManifest:
-        """Write the small files, `checksums.txt` last, and store all remaining files."""
+    def projection(self, name: str, digest: str, target: PartTarget, spec: PartSpec) -> ProjectionWriter:
+        """A writer of a projection of this part, which must finish before it; `target` has the projection's schema."""
+        own = replace(spec, part_id=f"{self.part_id}/{projection_folder(name)[:-1]}")
+        return ProjectionWriter(self, name, digest, target, own)
+
+    def projection_done(self, name: str, written: WrittenProjection) -> None:
+        """Register a projection whose files are in the spool."""
+        with self._lock:
+            self._projections[name] = written
+
+    def _completed(self) -> tuple[list[str], int, tuple[str, str]]:
+        """Write the small files but `checksums.txt`; their names, the marks and the keys of first and last row."""
         missing = [name for name in self._columns if name not in self._written]
         if missing or len(set(self._written.values())) > 1:
             self.abort()
@@ -159,7 +180,6 @@ class PartWriter:
         if self.rows and self._indexed != [self.rows] * len(self.indexes):
             self.abort()
             raise InternalError(f"{len(self.indexes)} skip indexes have {self._indexed} rows, the part {self.rows}")
-        minmax = self.spec.minmax if self.rows else {}
         granules = self.spec.granules
         if isinstance(granules, int):
             granules = cut_granules(self.rows, granules)
@@ -172,8 +192,17 @@ class PartWriter:
         files = self._small_files(keys)
         for name, data in files.items():
             self._write_small(name, data)
+        return list(files), marks, key_range
+
+    def _checksums(self) -> bytes:
         listed = {name: d for name, d in self._digests.items() if name not in UNLISTED}
-        checksums = encode_checksums(listed)
+        return encode_checksums({**listed, **projection_entries(self._projections)})
+
+    def finish(self) -> PartManifest:
+        """Write the small files, `checksums.txt` last, and store all remaining files."""
+        files, marks, key_range = self._completed()
+        minmax = self.spec.minmax if self.rows else {}
+        checksums = self._checksums()
         self._digests["checksums.txt"] = FileDigest(len(checksums), "")
         if self._spool.storage == "full":
             self._spool.put_last("checksums.txt", checksums)
@@ -183,10 +212,7 @@ class PartWriter:
         places = self._spool.finish(front)
         if self._taken is not None:
             places |= {file.name: file.extents for file in self._taken.files}
-        table = [
-            PartFile(n, d.size, places[n], d.hash, d.uncompressed_size, d.uncompressed_hash)
-            for n, d in sorted(self._digests.items())
-        ]
+        table = table_rows(self._digests | projection_files(self._projections), places)
         return PartManifest(
             id=self.part_id,
             partition_id=self.spec.partition.id,
@@ -197,17 +223,21 @@ class PartWriter:
             key_range=key_range,
             marks=marks,
             bytes_on_disk=sum(file.size for file in table),
-            bytes_uncompressed=sum(
-                f.uncompressed_size for f in table if f.uncompressed_size > 0 and not is_index_file(f.name)
-            ),
+            bytes_uncompressed=plain_bytes_of(table),
             columns=tuple(column.id for column in self._columns.values()),
             schema_version=self.target.schema.version,
             part_type="Compact" if self.profile.compact else "Wide",
             storage="full" if self._taken is not None and self._taken.files else self._spool.storage,
             level=self.spec.level,
             created_ms=self.created_ms,
+            projections=projection_facts(self._projections),
             ttl=self.spec.ttl.infos,
         )
+
+    @property
+    def projections(self) -> Mapping[str, WrittenProjection]:
+        """The projections that were written so far."""
+        return self._projections
 
     @property
     def digests(self) -> Mapping[str, FileDigest]:
@@ -307,6 +337,42 @@ class PartWriter:
                 self._digests[name] = file_digest
             self._written[column.name] = rows
             self.rows = rows
+
+
+class ProjectionWriter(PartWriter):
+    """Writes one projection of a part, into the files `<name>.proj/…` of that part."""
+
+    def __init__(self, part: PartWriter, name: str, digest: str, target: PartTarget, spec: PartSpec) -> None:
+        super().__init__(target, spec)
+        self._part, self._name, self._definition = part, name, digest
+        self._spool = SpoolFolder(part._spool, projection_folder(name))
+
+    def finish(self) -> PartManifest:
+        """Write the small files and register the projection with its part; the manifest is without files."""
+        _, marks, key_range = self._completed()
+        checksums = self._checksums()
+        self._spool.take({"checksums.txt": checksums})
+        self._digests["checksums.txt"] = FileDigest(len(checksums), "")
+        facts = ProjectionPart(self._definition, self.rows, marks)
+        self._part.projection_done(self._name, WrittenProjection(facts, self._digests))
+        return PartManifest(self.part_id, self.spec.partition.id, self.rows, FileTable("[[],[]]"), key_range=key_range)
+
+
+def table_rows(digests: Mapping[str, FileDigest], places: Mapping[str, tuple[Extent, ...]]) -> list[PartFile]:
+    """The rows of a file table, by name."""
+    return [
+        PartFile(n, d.size, places[n], d.hash, d.uncompressed_size, d.uncompressed_hash)
+        for n, d in sorted(digests.items())
+    ]
+
+
+def plain_bytes_of(files: Iterable[PartFile]) -> int:
+    """Bytes of all columns before compression: skip indexes and projections are not counted."""
+    return sum(
+        f.uncompressed_size
+        for f in files
+        if f.uncompressed_size > 0 and not is_index_file(f.name) and ".proj/" not in f.name
+    )
 
 
 def digest_of(file: PartFile) -> FileDigest:
@@ -437,8 +503,9 @@ def write_part(
     level: int = 0,
     part_id: str | None = None,
     threads: int = 1,
+    within: tuple[PartWriter, ProjectionRows] | None = None,
 ) -> PartManifest:
-    """Write rows of one partition as a part; returns its manifest."""
+    """Write rows of one partition as a part; returns its manifest. `within`: they are a projection of that part."""
     settings, block, encoded = target.settings, rows.block, rows.encoded
     columns = {column.name: whole_array(block.column(column.name)) for column in target.schema.stored}
     plain_bytes = block_bytes(columns.values(), (column.type for column in target.schema.stored))
@@ -467,7 +534,10 @@ def write_part(
         codec=codec,
         ttl=rows.ttl,
     )
-    writer = PartWriter(target, spec)
+    if within is None:
+        writer = PartWriter(target, spec)
+    else:
+        writer = within[0].projection(within[1].name, within[1].digest, target, spec)
     try:
         # What is encoded together has the codec of small parts.
         small = block.num_rows <= settled and codec == default_codec(settings)
@@ -488,10 +558,18 @@ def write_part(
                 writer.write_column(name, [array])
             for index in writer.indexes:
                 _write_index(writer, index, block)
+        for projection in rows.projections:
+            write_projection(writer, projection)
         return writer.finish()
     except BaseException:
         writer.abort()
         raise
+
+
+def write_projection(part: PartWriter, projection: ProjectionRows) -> None:
+    """Write a projection of a part from rows in memory."""
+    target = replace(part.target, schema=projection.schema, key_types=projection.key_types)
+    write_part(target, projection.rows, partition=part.spec.partition, within=(part, projection))
 
 
 def _write_index(writer: PartWriter, index: BoundIndex, block: pa.Table | pa.RecordBatch) -> None:

@@ -19,7 +19,8 @@ from mergelake.table.handle import TableHandle
 
 HIDDEN = "[HIDDEN]"
 """Replaces a secret, as in ClickHouse's own SHOW CREATE TABLE."""
-_TABLE_SETTINGS = ("index_granularity", "allow_nullable_key", "allow_dimensions_outside_sorting_key")
+_PROJECTION_MODE = "deduplicate_merge_projection_mode"
+_TABLE_SETTINGS = (_PROJECTION_MODE, "index_granularity", "allow_nullable_key", "allow_dimensions_outside_sorting_key")
 
 
 def create_statement(
@@ -97,13 +98,14 @@ def definition(head: str, schema: TableSchema, settings: Sequence[str]) -> str:
     clauses.append(f"ORDER BY {_key(ordered)}")
     if schema.sample_by:
         clauses.append(f"SAMPLE BY {schema.sample_by}")
-    of_data = [f"{key} = {schema.settings[key]}" for key in _TABLE_SETTINGS if key in schema.settings]
+    of_data = [f"{key} = {_setting(schema.settings[key])}" for key in _TABLE_SETTINGS if key in schema.settings]
     if any(flags):
         of_data.append("allow_experimental_reverse_key = 1")
     inside = [_column(column) for column in schema.columns]
     inside += [
         f"INDEX {back_quote(i.name)} {i.expression} TYPE {i.type} GRANULARITY {i.granularity}" for i in schema.indices
     ]
+    inside += [f"PROJECTION {back_quote(each.name)} ({each.query})" for each in schema.projections]
     columns = ",\n".join(f"    {line}" for line in inside)
     return f"{head}\n(\n{columns}\n)\n" + "\n".join(clauses) + f"\nSETTINGS {', '.join([*of_data, *settings])}"
 
@@ -125,3 +127,7 @@ def _disk(kind: str, **arguments: str) -> str:
         f"disk(type = object_storage, object_storage_type = {kind}, metadata_type = plain_rewritable, "
         f"readonly = 1, {shown})"
     )
+
+
+def _setting(text: str) -> str:
+    return text if text.lstrip("-").isdecimal() else quote_string(text)

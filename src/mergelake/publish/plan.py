@@ -15,7 +15,9 @@ ClickHouse lists names and never drops a part that no other part covers, so the 
 
 The token of a name (its directory) is the part's id; `plain-<id>` for a part with an object in the directory `<id>`
 that is none of its files (a packed one, or what a mutation wrote), where ClickHouse would find an unexpected file;
-`drop-<name>` for an empty part. So the listing of tokens, together with the log, is the whole state, and names can be
+`drop-<name>` for an empty part. A projection `p` of a part is a directory of its own, `proj-p-<id>`, named
+`<part name>/p.proj`. It is named before its part, whose name alone makes ClickHouse look, and its name is removed after
+that. So the listing of tokens, together with the log, is the whole state, and names can be
 rebuilt at any time.
 """
 
@@ -37,7 +39,8 @@ GRACE_SECONDS = 300.0
 
 _EMPTY = "drop-"
 _PLAIN = "plain-"
-PART_DIRECTORY = rf"(?:{_PLAIN})?[0-9a-f]{{32}}"
+_PROJECTION = "proj-"
+PART_DIRECTORY = rf"(?:{_PLAIN}|{_PROJECTION}\w+-)?[0-9a-f]{{32}}"
 """Pattern of a part's directories: of its own objects, and of its published files."""
 _FLOOR_LEVEL = 500_000_000
 """Above all levels of merges; the floor is added, so that a later drop covers the empty part of an earlier one."""
@@ -93,7 +96,7 @@ class PublishPlan:
 
 def shown_token(manifest: PartManifest) -> str:
     """The token of a part: the directory that its plain files lie in, or will."""
-    if manifest.storage != "full":
+    if manifest.storage != "full" or ".proj/" in manifest.files.text:
         return f"{_PLAIN}{manifest.id}"
     own = f"{manifest.id}/"
     files = manifest.file_table().values()
@@ -107,8 +110,25 @@ def shows(name: PartInfo, part: PartInfo) -> bool:
 
 
 def part_of(token: str) -> str:
-    """The id of the part behind a token that is not one of an empty part."""
-    return token.removeprefix(_PLAIN)
+    """The id of the part behind a token that is not one of an empty part; of a projection, the part that has it."""
+    return token.rpartition("-")[2] if token.startswith(_PROJECTION) else token.removeprefix(_PLAIN)
+
+
+def projection_token(part_id: str, name: str) -> str:
+    """The token of a projection of a part: the directory of its plain files."""
+    return f"{_PROJECTION}{name}-{part_id}"
+
+
+def projection_of(token: str) -> str:
+    """The directory `p.proj` within a part behind the token of a projection; empty for other tokens."""
+    if not token.startswith(_PROJECTION):
+        return ""
+    return token.removeprefix(_PROJECTION).rpartition("-")[0] + ".proj"
+
+
+def is_projection(token: str) -> bool:
+    """Whether a token is that of a projection."""
+    return token.startswith(_PROJECTION)
 
 
 def empty_token(info: PartInfo) -> str:

@@ -45,10 +45,10 @@ from mergelake.log.volatile import unfinished
 from mergelake.order.keys import table_keys
 from mergelake.parts.fetch import fetch_whole
 from mergelake.parts.layout import layout
-from mergelake.parts.listing import CHUNK_BYTES, file_chunks
+from mergelake.parts.listing import CHUNK_BYTES, file_chunks, projection_names
 from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.writer import PartWriter
-from mergelake.publish.plan import GRACE_SECONDS, EmptyPart, empty_info, shown_token
+from mergelake.publish.plan import GRACE_SECONDS, EmptyPart, empty_info, projection_token, shown_token
 from mergelake.publish.served import admit, forget_served, holds_other_names
 from mergelake.publish.shown import Shown
 from mergelake.store.meter import Pool
@@ -181,6 +181,7 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
             together = any(part.info.mutation for part in adding.values())
             for token, part in adding.items():
                 lay_out(store, directory, part.manifest, token, pool)
+                _name_projections(store, directory, part)
                 if not together:
                     _name(store, directory, token, part.info)
             names = [pool.submit(_name, store, directory, t, p.info) for t, p in adding.items()] if together else []
@@ -198,7 +199,8 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
         # Names that were just written may cover old ones.
         names_shown(handle, shown)
         removed, named = shown.plan(_EVER_MS, 0).remove, shown.names()
-    store.delete([f"{directory}/__meta/{token}/prefix.path" for token in removed])
+    for tokens in (removed, shown.projections(frozenset(removed))):
+        store.delete([f"{directory}/__meta/{token}/prefix.path" for token in tokens])
     infos = {name.token: name.info for name in named}
     stale = sum(name.part_id not in active and not name.empty for name in named)
     shown.published = state.version
@@ -231,17 +233,32 @@ def _take_back(handle: TableHandle, added: Mapping[str, ActivePart], covers: Ite
 
 
 def lay_out(store: Store, directory: str, manifest: PartManifest, token: str, pool: Pool) -> None:
-    """Write the files of a part as plain objects `<token>/<file>`, except those that exist already."""
+    """Write the files of a part as plain objects `<token>/<file>`, except those that exist already.
+
+    Those of a projection go into a directory of its own.
+    """
     files, prefix = manifest.file_table(), f"{directory}/{token}/"
     missing = [files[name] for name in layout(directory, manifest).elsewhere(prefix)]
     small = [file.name for file in missing if file.size <= CHUNK_BYTES]
     bodies = fetch_whole(store, directory, files, small)
-    puts = [pool.submit(store.put, prefix + n, bytes(body)) for n, body in zip(small, bodies, strict=True)]
+
+    def place(name: str) -> str:
+        projection, inside, inner = name.partition(".proj/")
+        return f"{directory}/{projection_token(manifest.id, projection)}/{inner}" if inside else prefix + name
+
+    puts = [pool.submit(store.put, place(n), bytes(body)) for n, body in zip(small, bodies, strict=True)]
     for file in missing:
         if file.size > CHUNK_BYTES:
-            store.put_large(prefix + file.name, map(bytes, file_chunks(store, directory, file)))
+            store.put_large(place(file.name), map(bytes, file_chunks(store, directory, file)))
     for put in puts:
         put.result()
+
+
+def _name_projections(store: Store, directory: str, part: ActivePart) -> None:
+    """Name the projections of a part: ClickHouse does not look there before the part itself has its name."""
+    for name in projection_names(part.manifest.file_table()):
+        token = projection_token(part.manifest.id, name)
+        store.put(f"{directory}/__meta/{token}/prefix.path", f"{part.info}/{name}.proj/".encode())
 
 
 def _name(store: Store, directory: str, token: str, info: PartInfo) -> None:

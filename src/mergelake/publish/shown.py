@@ -20,7 +20,15 @@ from typing import TypeAlias
 from mergelake.core.names import PartInfo
 from mergelake.log.part_map import Partitions
 from mergelake.log.state import ActivePart, State
-from mergelake.publish.plan import PublishedName, PublishPlan, empty_info, floor_part, part_of, plan_publish
+from mergelake.publish.plan import (
+    PublishedName,
+    PublishPlan,
+    empty_info,
+    floor_part,
+    is_projection,
+    part_of,
+    plan_publish,
+)
 from mergelake.store.protocol import ObjectMeta, Store
 from mergelake.table.handle import TableHandle
 
@@ -109,6 +117,18 @@ class Shown:
             return set()
         return {self._token(meta.key) for meta in listed if meta.key not in self._listed}
 
+    def projections(self, gone: Container[str]) -> list[str]:
+        """Tokens of projections of the parts behind the tokens in `gone`, and of parts that have no name and are gone.
+
+        `gone` are about to be removed.
+        """
+        found = [token for token in self._tokens if is_projection(token)]
+        if not found:
+            return []
+        named = {part_of(self._token(key)) for key in self._infos if self._token(key) not in gone}
+        named |= {part.manifest.id for part in self.state.parts()}
+        return sorted(token for token in found if part_of(token) not in named)
+
     def plan(self, now_ms: int, grace_ms: int) -> PublishPlan:
         """The result of `plan_publish` for the open partitions."""
         self.planned += len(self._open)
@@ -168,7 +188,7 @@ class Shown:
         retired_parts = self.state.retired.find(wanted - near.keys())
         for key in fresh:
             token, _, file = key[len(self._prefix) :].partition("/")
-            if file != "prefix.path":
+            if file != "prefix.path" or is_projection(token):
                 continue
             part_id = part_of(token)
             retired = retired_parts.get(part_id)

@@ -16,6 +16,7 @@ from mergelake.sql import (
     alter_columns,
     alter_definitions,
     alter_parts,
+    alter_projections,
     alter_settings,
     alter_ttl,
     mutation_statements,
@@ -37,6 +38,7 @@ COMMANDS: Mapping[str, Parse] = {
     **alter_parts.COMMANDS,
     **alter_ttl.COMMANDS,
     **alter_between.COMMANDS,
+    **alter_projections.COMMANDS,
     **mutation_statements.COMMANDS,
 }
 """First words of a command -> how the rest of it is read. Of several that fit, the longest counts."""

@@ -209,8 +209,7 @@ class Database:
         UNKNOWN_TABLE or UNKNOWN_DATABASE, with the nearest name, if there is none. NOT_IMPLEMENTED for a view, which
         has no rows of its own.
         """
-        database, dot, table = name.partition(".")
-        return self.open(Name(database, table) if dot else Name("", name))
+        return self.open(_parsed_name(name))
 
     def create_table(self, name: str, schema: Any, *, if_not_exists: bool = False, **options: Any) -> Table:
         """Create a table from a schema or from data.
@@ -225,8 +224,7 @@ class Database:
         >>> db.create_table("t", {"k": [1, 2], "s": ["a", None]}, order_by="k").schema.types["s"]
         Nullable(inner=String())
         """
-        database, dot, table = name.partition(".")
-        full = self.full_name(Name(database, table) if dot else Name("", name))
+        full = self.full_name(_parsed_name(name))
         self.warehouse.create_table(full, schema, if_not_exists=if_not_exists, **options)
         return self.table(full)
 
@@ -258,6 +256,38 @@ class Database:
         database, dot, view = name.partition(".")
         parsed = Name(database, view) if dot else Name("", name)
         create_view(self, parsed, query, aliases=columns, comment=comment, if_not_exists=if_not_exists, replace=replace)
+
+    def create_union(
+        self,
+        name: str,
+        tables: str,
+        *,
+        databases: str = "",
+        columns: Mapping[str, str] | None = None,
+        if_not_exists: bool = False,
+        replace: bool = False,
+    ) -> None:
+        """Create a union of tables: whoever reads it reads every table whose name the regular expression finds then.
+
+        As CREATE TABLE … ENGINE = Merge(…) does. `databases` is a regular expression of names of databases; without it
+        the tables are those of the union's own. `columns`, name to type, are those of the tables as they are now, if
+        they are not given. `if_not_exists` and `replace` as in `create_view`.
+
+        >>> db = connect("memory://unions")
+        >>> for month in (1, 2):
+        ...     _ = db.create_table(f"events_{month}", {"k": [month]}, order_by="k")
+        >>> db.create_union("events", "^events_")
+        >>> db.sql("SELECT k, _table FROM events ORDER BY k").rows()
+        [(1, 'events_1'), (2, 'events_2')]
+        """
+        from mergelake.query.expand.unions import Pattern
+        from mergelake.sql.virtual import create_union, union_schema
+
+        parsed = _parsed_name(name)
+        own = parsed.database or self.current_database
+        pattern = Pattern(databases, tables, of_databases=True) if databases else Pattern(own, tables)
+        schema = union_schema(pattern, columns or {})
+        create_union(self, parsed, schema, if_not_exists=if_not_exists, replace=_replaces(if_not_exists, replace))
 
     def tables(self, database: str | None = None) -> list[str]:
         """Names of the tables of `database` (default: the current one), views among them.
@@ -422,6 +452,19 @@ class _SparkTasks:
         from mergelake.spark.tasks import tasks_at_once
 
         return tasks_at_once(self.env.spark_session())
+
+
+def _parsed_name(name: str) -> Name:
+    """`table` or `database.table`."""
+    database, dot, table = name.partition(".")
+    return Name(database, table) if dot else Name("", name)
+
+
+def _replaces(if_not_exists: bool, replace: bool) -> bool:
+    """`replace`; BAD_ARGUMENTS if what has the name is to stay, too."""
+    if if_not_exists and replace:
+        raise error("BAD_ARGUMENTS", "What has the name is to be replaced, and to stay", "Give one of the two")
+    return replace
 
 
 def _literals(settings: Mapping[str, object]) -> dict[str, str]:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 from mergelake.core.errors import error
 from mergelake.core.lexer import number_value, syntax_error
-from mergelake.core.schema import Column, Constraint, SkipIndex, TableSchema
+from mergelake.core.schema import Column, Constraint, Projection, SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings, is_table_setting
 from mergelake.core.text import unescape
 from mergelake.core.types import DataType
 from mergelake.expr.compiled import compile_expression
 from mergelake.query.statement.settings import kind_of
 from mergelake.sql.column_definition import column_definition
-from mergelake.sql.cursor import Cursor
+from mergelake.sql.cursor import Cursor, clean
 from mergelake.sql.statements import CloneTable, CreateTable, Name
 
 _TABLE_WORDS = frozenset(
@@ -32,6 +32,7 @@ _TABLE_WORDS = frozenset(
 class _Body:
     columns: tuple[Column, ...]
     indices: tuple[SkipIndex, ...]
+    projections: tuple[Projection, ...]
     constraints: tuple[Constraint, ...]
     primary_key: tuple[str, ...] | None
 
@@ -85,12 +86,16 @@ def create_table(cursor: Cursor, *, replace: bool = False, must_exist: bool = Fa
         if not (cursor.at("SELECT") or cursor.at("WITH") or cursor.at("(")):
             raise cursor.error("SELECT", "WITH")
         query = cursor.rest_before_tail()
-    if body is None and like is None and not query:
+    if body is None and like is None and not query and (clauses is None or clauses.engine != "Merge"):
         raise error("INCORRECT_QUERY", "CREATE TABLE has neither columns nor AS", "Write them in brackets")
     schema = None
     if body is not None:
         schema = _build(
-            clauses or TableSchema(()), columns=body.columns, indices=body.indices, constraints=body.constraints
+            clauses or TableSchema(()),
+            columns=body.columns,
+            indices=body.indices,
+            projections=body.projections,
+            constraints=body.constraints,
         )
     return CreateTable(
         name, schema, if_not_exists, like, query, clauses, settings, replace=replace, must_exist=must_exist, empty=empty
@@ -138,6 +143,7 @@ def _body(cursor: Cursor) -> _Body:
     columns: list[Column] = []
     types: dict[str, DataType] = {}
     indices: list[SkipIndex] = []
+    projections: list[Projection] = []
     constraints: list[Constraint] = []
     primary: tuple[str, ...] | None = None
     while True:
@@ -151,7 +157,8 @@ def _body(cursor: Cursor) -> _Body:
             cursor.expect("PRIMARY", "KEY")
             primary = key_list(cursor, frozenset())[0]
         elif cursor.at("PROJECTION") and cursor.peek(2).upper in ("(", "INDEX"):
-            raise error("NOT_IMPLEMENTED", "Projections of a table are not supported yet", "Leave it out")
+            cursor.next()
+            projections.append(projection(cursor))
         else:
             defined, is_primary = _column(cursor, len(columns), types)
             columns += defined
@@ -163,7 +170,7 @@ def _body(cursor: Cursor) -> _Body:
         if cursor.at(")"):
             break
     cursor.expect(")")
-    return _Body(tuple(columns), tuple(indices), tuple(constraints), primary)
+    return _Body(tuple(columns), tuple(indices), tuple(projections), tuple(constraints), primary)
 
 
 def _column(cursor: Cursor, number: int, before: dict[str, DataType]) -> tuple[list[Column], bool]:
@@ -200,6 +207,19 @@ def index(cursor: Cursor) -> SkipIndex:
             raise cursor.error("a number")
         granularity = int(cursor.next().text)
     return SkipIndex(name, expression, kind, granularity)
+
+
+def projection(cursor: Cursor) -> Projection:
+    """`name (SELECT …)`, after PROJECTION."""
+    name = cursor.identifier("the name of a projection")
+    if cursor.at("INDEX"):
+        raise error("NOT_IMPLEMENTED", f"PROJECTION {name} INDEX … is not supported", "Write its SELECT in brackets")
+    if not cursor.at("("):
+        raise cursor.error("'('")
+    query = clean(cursor.bracket())[1:-1].strip()
+    if cursor.at("WITH", "SETTINGS"):
+        raise error("NOT_IMPLEMENTED", f"Settings of projection {name} are not supported", "Leave WITH SETTINGS out")
+    return Projection(name, query)
 
 
 def _clauses(

@@ -56,11 +56,14 @@ _WHY: Mapping[str, str] = {
         replication_queue
         """,
     _DISKS: "filesystem_cache filesystem_cache_settings moves remote_data_paths storage_policies",
+    "system.projections has their definitions, mergelake part inspect what a part has of them": """
+        projection_parts projection_parts_columns
+        """,
     _NONE: """
         azure_queue_metadata azure_queue_metadata_cache azure_queue_settings constraints detached_tables
         dictionaries dropped_tables dropped_tables_parts graphite_retentions hypothetical_indexes
-        hypothetical_projections iceberg_files iceberg_history kafka_consumers projection_parts
-        projection_parts_columns projections rocksdb s3_queue_metadata s3_queue_settings s3queue_metadata_cache
+        hypothetical_projections iceberg_files iceberg_history kafka_consumers
+        rocksdb s3_queue_metadata s3_queue_settings s3queue_metadata_cache
         user_defined_functions view_refreshes
         """,
 }

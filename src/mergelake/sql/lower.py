@@ -23,7 +23,7 @@ from mergelake.sql.inserting import run_insert
 from mergelake.sql.mutating import alter_schema, kill_mutations, materialize_ttl, run_mutation
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.settings import check_changes, check_of_statement, check_permitted, judged, merged
-from mergelake.sql.virtual import create_view, schema_of, shown
+from mergelake.sql.virtual import create_union, create_view, opened, schema_of, shown
 from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
@@ -145,6 +145,8 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             alter_schema(db, name, commands)
         case s.MaterializeTtl():
             materialize_ttl(db, statement)
+        case s.WriteProjection():
+            _write_projection(db, statement)
         case s.Set(settings):
             _set(db, settings)
         case _:
@@ -172,6 +174,10 @@ def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
     where = statement.name.database or db.current_database, statement.name.table
     if if_not_exists and where[1] in db.warehouse.catalog.refresh().names(where[0]):
         return  # the SELECT must not run
+    union = statement.schema or statement.clauses
+    if union is not None and union.engine == "Merge":
+        _create_union(db, statement, union, if_not_exists=if_not_exists)
+        return
     schema = statement.schema
     if schema is None:
         schema = _borrowed(db, statement)
@@ -185,6 +191,17 @@ def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
     db.warehouse.create_table(full, schema, if_not_exists=if_not_exists)
     if insert is not None:
         run_insert(db, insert, script)
+
+
+def _create_union(db: Database, statement: s.CreateTable, union: TableSchema, *, if_not_exists: bool) -> None:
+    """CREATE TABLE … ENGINE = Merge(…)."""
+    if statement.query:
+        raise error("NOT_IMPLEMENTED", "A Merge AS SELECT is not supported", "It has the rows of its tables")
+    if statement.like is not None:
+        union = with_columns(union, schema_of(db, statement.like).columns)
+    if statement.must_exist:
+        opened(db, statement.name)
+    create_union(db, statement.name, union, if_not_exists=if_not_exists, replace=statement.replace)
 
 
 def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
@@ -255,6 +272,15 @@ def _matched(item: str | s.ColumnMatcher, schema: TableSchema) -> list[str]:
     except re.error as wrong:
         raise error("CANNOT_COMPILE_REGEXP", f"The pattern {item.pattern} is wrong: {wrong}") from None
     return [name for name in names if found.search(name) and name not in item.excluded]
+
+
+def _write_projection(db: Database, statement: s.WriteProjection) -> None:
+    table, partition = db.open(statement.name), statement.partition
+    if all(each.name != statement.projection for each in table.schema.projections):
+        return  # as in ClickHouse, with and without IF EXISTS
+    partition_id = None if partition.every else partition.id or table.partition_id(partition.value)
+    write = table.clear_projection if statement.action == "clear" else table.materialize_projection
+    write(statement.projection, partition_id=partition_id)
 
 
 def _check_reach(db: Database, names: Iterable[str]) -> None:

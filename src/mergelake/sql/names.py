@@ -10,6 +10,7 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.lake.environment import is_strong_read
 from mergelake.lake.joint import JointStates
 from mergelake.log.catalog import CatalogState, VirtualTable
+from mergelake.query.expand.unions import pattern_of
 from mergelake.query.source import Source
 from mergelake.query.statement.select_parser import parse_select
 from mergelake.sql.settings import staleness_ms
@@ -108,26 +109,40 @@ def is_strong(db: Database) -> bool:
 
 
 def names_read(db: Database, query: str) -> list[Where]:
-    """Database and name of the tables that a query names, itself or by its views, as known here.
+    """Database and name of the tables that a query names, itself or by views and unions, as known here.
 
-    A hint: none if it cannot be parsed, and unions are left out.
+    A hint: none if it cannot be parsed.
     """
-    state, out, seen = db.warehouse.catalog.state, [], set()
-    ahead: list[Where] = []
+    state, seen = db.warehouse.catalog.state, dict[Where, None]()
+
+    def add(where: Where, called: bool = False) -> None:
+        if where in seen:
+            return
+        virtual = state.virtual_table(*where)
+        if virtual is None and called:
+            return
+        seen[where] = None
+        if virtual is not None and virtual.is_view:
+            for name in virtual.reads:
+                database, _, table = name.partition(".")
+                add((database, table))
+        elif virtual is not None:
+            for found in _members(state, virtual.schema.engine_args, db.current_database):
+                add(found)
+
     with suppress(MergelakeError):
         parsed = parse_select(query)
-        places = [*((each.database, each.name) for each in parsed.references)]
-        places += [(each.database, each.name) for each in parsed.calls] if state.virtual else []
-        ahead = [(database or db.current_database, name) for database, name in places]
-        calls = {(each.database or db.current_database, each.name) for each in parsed.calls}
-    while ahead:
-        where = ahead.pop()
-        if where in seen:
-            continue
-        seen.add(where)
-        virtual = state.virtual_table(*where)
-        if virtual is not None:
-            ahead += [(database, name) for database, _, name in (each.partition(".") for each in virtual.reads)]
-        elif where not in calls:
-            out.append(where)
-    return out
+        for reference in parsed.references:
+            add((reference.database or db.current_database, reference.name))
+        for call in parsed.calls:
+            add((call.database or db.current_database, call.name), called=True)
+            if call.name.lower() == "merge" and not call.database:
+                arguments = [parsed.slice(*item.range) for item in parsed.items(*call.arguments)]
+                for found in _members(state, arguments, db.current_database):
+                    add(found)
+    return [where for where in seen if state.virtual_table(*where) is None]
+
+
+def _members(state: CatalogState, arguments: Sequence[str], database: str) -> list[Where]:
+    pattern = pattern_of(arguments, database)
+    return pattern.find(lambda: sorted(state.databases), state.names)

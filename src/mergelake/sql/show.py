@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mergelake.core.schema import Column, Constraint, SkipIndex, TableSchema
+from mergelake.core.schema import Column, Constraint, Projection, SkipIndex, TableSchema
 from mergelake.core.text import back_quote, quote_identifier_if_needed, quote_string
 from mergelake.order.collapsing import without_version
 from mergelake.order.keys import table_keys
@@ -22,6 +22,7 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     full = ".".join(quote_identifier_if_needed(part) for part in name.split(".", 1))
     inside = [f"    {column_text(column)}" for column in schema.columns]
     inside += [f"    {index_text(index)}" for index in schema.indices]
+    inside += [f"    {projection_text(each)}" for each in schema.projections]
     inside += [f"    {constraint_text(constraint)}" for constraint in schema.constraints]
     lines = [f"CREATE TABLE {full}", "(", ",\n".join(inside), ")", f"ENGINE = {engine_text(schema)}"]
     if schema.partition_by:
@@ -44,6 +45,11 @@ def index_text(index: SkipIndex) -> str:
     """`INDEX i s TYPE minmax GRANULARITY 1`."""
     name = quote_identifier_if_needed(index.name)
     return f"INDEX {name} {index.expression} TYPE {index.type} GRANULARITY {index.granularity}"
+
+
+def projection_text(projection: Projection) -> str:
+    """`PROJECTION p (SELECT a ORDER BY b)`."""
+    return f"PROJECTION {quote_identifier_if_needed(projection.name)} ({projection.query})"
 
 
 def constraint_text(constraint: Constraint) -> str:

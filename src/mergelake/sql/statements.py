@@ -364,6 +364,17 @@ class MaterializeTtl:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteProjection:
+    """ALTER TABLE … MATERIALIZE | CLEAR PROJECTION."""
+
+    name: Name
+    action: str
+    """`materialize` or `clear`."""
+    projection: str
+    partition: PartitionClause
+
+
+@dataclass(frozen=True, slots=True)
 class AlterSchema:
     """ALTER TABLE with commands that change the table's definition."""
 
@@ -435,6 +446,7 @@ Statement = (
     | UndropDatabase
     | AlterSchema
     | MaterializeTtl
+    | WriteProjection
     | Explain
     | Set
     | Select

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any
 from mergelake.core import types as t
 from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.core.single_value import read_value
+from mergelake.expr.nodes import column_name
+from mergelake.format.hashes import FileDigest
 from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.siphash import siphash128
-from mergelake.parts.writer import UNLISTED
+from mergelake.order.keys import key_tree
+from mergelake.order.projections import table_projections
+from mergelake.parts.projected import kept_projections, projection_entries
+from mergelake.parts.writer import UNLISTED, digest_of
 
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
@@ -60,9 +65,10 @@ def part_facts(manifest: PartManifest) -> dict[str, Any]:
         (n for n in files if not n.startswith(_INDEX) and (n.endswith(".bin") or _MARKS.search(n)) and "/" not in n),
     )
     key = next((files[name].size for name in ("primary.idx", "primary.cidx") if name in files), 0)
-    whole, plain, compressed = hashes_of(files)
+    listed = _listed(manifest, files)
+    whole, plain, compressed = hashes_of(listed)
     return {
-        "files": len(_listed(files)),
+        "files": len(listed),
         "data_compressed_bytes": columns.data,
         "marks_bytes": columns.marks,
         "primary_key_size": key,
@@ -95,19 +101,20 @@ def moments(manifest: PartManifest, types: Mapping[str, t.DataType]) -> dict[str
     return {}
 
 
-def _listed(files: Mapping[str, PartFile]) -> list[str]:
-    """Files that `checksums.txt` lists."""
-    return [name for name, file in files.items() if file.hash and name not in UNLISTED]
+def _listed(manifest: PartManifest, files: Mapping[str, PartFile]) -> dict[str, FileDigest]:
+    """What `checksums.txt` lists: a projection is one entry."""
+    own = {n: digest_of(file) for n, file in files.items() if file.hash and n not in UNLISTED and "/" not in n}
+    return {**own, **projection_entries(kept_projections(manifest, files.values()))}
 
 
-def hashes_of(files: Mapping[str, PartFile]) -> tuple[str, str, str]:
+def hashes_of(listed: Mapping[str, FileDigest]) -> tuple[str, str, str]:
     """Hashes of all files, of the uncompressed ones, and of the plain bytes of the compressed ones: 32 hex digits each.
 
     Source: ClickHouse, `MinimalisticDataPartChecksums::computeTotalChecksums`.
     """
     texts = [b"", b"", b""]
-    for name in sorted(_listed(files)):
-        file, encoded = files[name], name.encode(errors="surrogateescape")
+    for name in sorted(listed):
+        file, encoded = listed[name], name.encode(errors="surrogateescape")
         named = len(encoded).to_bytes(8, "little") + encoded
         texts[0] += named + bytes.fromhex(file.hash)
         if file.uncompressed_size < 0:
@@ -164,7 +171,7 @@ def _first_stem(name: str) -> str:
 
 def _belongs(file: str, column: str) -> bool:
     """Whether a file of a Wide part holds data or marks of the column, or sizes that it shares with other columns."""
-    if not (file.endswith(".bin") or _MARKS.search(file)):
+    if not (file.endswith(".bin") or _MARKS.search(file)) or "/" in file:
         return False
     stem = escape_for_file_name(column)
     group = column.partition(".")[0]
@@ -189,4 +196,17 @@ def index_rows(table: Table) -> Iterator[dict[str, Any]]:
             "data_compressed_bytes": sizes.data,
             "data_uncompressed_bytes": sizes.plain,
             "marks_bytes": sizes.marks,
+        }
+
+
+def projection_rows(table: Table) -> Iterator[dict[str, Any]]:
+    """One row for each projection of the table."""
+    for projection in table_projections(table.schema):
+        keys = projection.schema.order_by
+        yield {
+            "name": projection.name,
+            "type": "Aggregate" if projection.aggregate else "Normal",
+            "sorting_key": [column_name(key_tree(key, projection.schema.names)) for key in keys],
+            "query": projection.query,
+            "settings": [],
         }

@@ -23,7 +23,7 @@ from mergelake.query.source import IN_MEMORY, ArrowScan, ArrowSource, AsOf, Laye
 from mergelake.sql import system_counters, system_nodes, system_part_log, system_settings
 from mergelake.sql.show import create_table_text, default_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_conditions import conditions_of, is_understood
-from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts
+from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts, projection_rows
 from mergelake.sql.system_rows import NO_UUID, Rows, Wanted, all_tables, all_virtual, row_of, uuid_of, uuid_text
 from mergelake.sql.virtual import as_select, create_text
 from mergelake.table.shared import SharedSpace, shared_space
@@ -292,6 +292,12 @@ def _indexes(db: Database, wanted: Wanted) -> Rows:
             yield database, name, *row.values()
 
 
+def _projections(db: Database, wanted: Wanted) -> Rows:
+    for database, name, table in all_tables(db, wanted):
+        for row in projection_rows(table):
+            yield database, name, *row.values()
+
+
 def _mutations(db: Database, wanted: Wanted) -> Rows:
     for database, name, table in all_tables(db, wanted):
         for row in table.mutations().to_pylist():
@@ -470,6 +476,18 @@ _TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Wanted], Rows
             "marks_bytes": "UInt64",
         },
         _indexes,
+    ),
+    "projections": (
+        {
+            "database": "String",
+            "table": "String",
+            "name": "String",
+            "type": "Enum8('Normal' = 0, 'Aggregate' = 1)",
+            "sorting_key": "Array(String)",
+            "query": "String",
+            "settings": "Map(String, String)",
+        },
+        _projections,
     ),
     "detached_parts": (
         {

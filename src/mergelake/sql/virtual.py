@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mergelake.core.errors import MergelakeError, UnsupportedError, error
@@ -12,6 +12,7 @@ from mergelake.core.types import parse_type
 from mergelake.log.catalog import VirtualTable
 from mergelake.query.expand.define import laid_out, view_query
 from mergelake.query.expand.parameters import parameters
+from mergelake.query.expand.unions import Pattern, matching, members_of, pattern_of, union_columns
 from mergelake.query.select import prepare
 from mergelake.sql.names import StatementNames
 from mergelake.sql.show import column_text, create_table_text, engine_text
@@ -74,6 +75,50 @@ def _described(db: Database, query: str, names: StatementNames) -> tuple[Column,
             raise error("ILLEGAL_COLUMN", f"Cannot add column {name}: column with this name already exists", "Use AS")
         columns[name] = Column(len(columns), name, parse_type(kind))
     return tuple(columns.values())
+
+
+def union_schema(pattern: Pattern, columns: Mapping[str, str]) -> TableSchema:
+    """The schema of a union of tables with these columns, name to type."""
+    typed = (Column(number, name, parse_type(kind)) for number, (name, kind) in enumerate(columns.items()))
+    return TableSchema(tuple(typed), engine="Merge", engine_args=pattern.arguments)
+
+
+def create_union(
+    db: Database, name: Name, schema: TableSchema, *, if_not_exists: bool = False, replace: bool = False
+) -> None:
+    """Make a table of the engine Merge; without columns in its schema, with those of the tables that it has now.
+
+    Raises BAD_ARGUMENTS for clauses of a MergeTree, NUMBER_OF_ARGUMENTS_DOESNT_MATCH, CANNOT_EXTRACT_TABLE_STRUCTURE.
+    """
+    if schema.partition_by or schema.primary_key or schema.order_by or schema.sample_by or schema.ttl:
+        what = "Engine Merge doesn't support PARTITION_BY, PRIMARY_KEY, ORDER_BY, SAMPLE_BY or TTL clauses"
+        raise error("BAD_ARGUMENTS", what, "Its tables have them")
+    if schema.settings:
+        raise error("BAD_ARGUMENTS", "Engine Merge doesn't support SETTINGS clause", "Its tables have them")
+    extras = [c.name for c in schema.columns if c.default_kind not in ("", "DEFAULT") or c.codec or c.ttl]
+    if extras or schema.indices or schema.constraints:
+        what = f"Columns of a Merge have types, defaults and comments, and nothing else ({', '.join(extras)})"
+        raise error("NOT_IMPLEMENTED", what, "Its tables have the rest")
+    if len(schema.engine_args) != 2:
+        what = "Storage Merge requires exactly 2 parameters - name of source database and regexp for table names"
+        raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", what, "Merge('db', '^events_')")
+    pattern = pattern_of(schema.engine_args, db.current_database)
+    matching(pattern.tables, ["t"])  # CANNOT_COMPILE_REGEXP
+    full = name.database or db.current_database, name.table
+    columns = schema.columns or _columns_of(db, pattern, full)
+    merged = TableSchema(columns, engine="Merge", engine_args=pattern.arguments, comment=schema.comment)
+    db.warehouse.catalog.create_virtual(full, merged, if_not_exists=if_not_exists, replace=replace)
+
+
+def _columns_of(db: Database, pattern: Pattern, own: tuple[str, str]) -> tuple[Column, ...]:
+    names = db.resolver()
+    found = pattern.find(names.databases, names.tables)
+    union = union_columns(members_of(names, [where for where in found if where != own]))
+    if not union.columns:
+        what = "There are no tables satisfied provided regexp, you must specify table structure manually"
+        raise error("CANNOT_EXTRACT_TABLE_STRUCTURE", what, "CREATE TABLE m (k UInt64, …) ENGINE = Merge(…)")
+    shown = (column for column in union.columns.items() if column[0] not in union.hidden)
+    return tuple(Column(number, name, kind) for number, (name, kind) in enumerate(shown))
 
 
 def create_text(name: str, table: VirtualTable) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type, tuple_names
+from mergelake.core.engines import AGGREGATING
 from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema, unknown_column
 from mergelake.core.settings import TableSettings
@@ -23,10 +24,12 @@ from mergelake.log.immutable import check_setting
 from mergelake.order.collapsing import with_version
 from mergelake.order.keys import KeyColumn, bind_key, bind_partition_key, key_tree
 from mergelake.order.modes import ENGINES, mode_of
+from mergelake.order.projections import bind_projection
 from mergelake.parts.default_codec import default_codec
 from mergelake.table.blocks import check_defaults
 from mergelake.table.constraints import check_constraints
 from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated, missing_column
+from mergelake.table.define_projections import check_mode, projection_errors
 from mergelake.table.define_ttl import check_ttl
 
 _OTHER_ENGINES = """
@@ -153,6 +156,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
     _check_partition_key(schema, settings)
     _check_sample(schema)
     check_indexes(schema)
+    check_projections(schema)
     check_constraints(schema)
     primary = schema.primary_key or schema.order_by
     for place, text in enumerate(primary):
@@ -270,6 +274,21 @@ def _check_sorting_key(schema: TableSchema, settings: TableSettings) -> list[Key
     if schema.order_desc and len(schema.order_desc) != len(schema.order_by):
         raise error("BAD_ARGUMENTS", "Every expression of the sorting key needs a direction, or none")
     return keys
+
+
+def check_projections(schema: TableSchema) -> None:
+    """Refuse projections that are not supported, with ClickHouse's code; the message names the projection."""
+    check_mode(schema)
+    names: set[str] = set()
+    for projection in schema.projections:
+        if projection.name in names:
+            message = f"Cannot add projection {projection.name}: projection with this name already exists."
+            raise error("ILLEGAL_PROJECTION", message, "Use another name")
+        names.add(projection.name)
+        with projection_errors(projection):
+            own = bind_projection(projection, schema).schema
+            if not (own.engine == AGGREGATING and not own.order_by):
+                _check_sorting_key(own, TableSettings(own.settings))
 
 
 def _check_partition_key(schema: TableSchema, settings: TableSettings) -> None:

@@ -14,10 +14,11 @@ from mergelake.core import types as t
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.format.partition import Partition
-from mergelake.order.keys import TableKeys
+from mergelake.order.keys import TableKeys, table_keys
+from mergelake.order.projections import BoundProjection, table_projections
 from mergelake.order.sorting import sort_order
 from mergelake.order.ttl import packed_infos, table_ttl
-from mergelake.parts.part_spec import NO_TTL, PartTarget, PartTtl, SortedRows
+from mergelake.parts.part_spec import NO_TTL, PartTarget, PartTtl, ProjectionRows, SortedRows
 from mergelake.parts.writer import write_part
 from mergelake.table.together import Together, encode_together
 
@@ -94,8 +95,21 @@ def write_piece(
         {source.text: (source.evaluate(block), source.type) for source in sources},
         ttl,
         shared.encoded if shared else None,
+        [projection_rows(each, block) for each in table_projections(target.schema)],
     )
     manifest = write_part(
         target, rows, partition=piece.partition, level=piece.level, part_id=piece.part_id, threads=threads
     )
     return replace(manifest, base_version=piece.base_version)
+
+
+def projection_rows(projection: BoundProjection, block: pa.Table) -> ProjectionRows:
+    """The rows of a projection of a part with the rows of `block`."""
+    own = projection.block(block)
+    keys = table_keys(projection.schema)
+    values = [key.values(own) for key in keys.sorting]
+    computed = [array for array, key in zip(values, keys.sorting, strict=True) if not key.plain]
+    types = [key.type for key in keys.primary]
+    return ProjectionRows(
+        projection.name, projection.digest, projection.schema, types, SortedRows(own, values, computed)
+    )

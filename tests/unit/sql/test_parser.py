@@ -199,7 +199,7 @@ def test_bad_definitions_are_refused_by_clickhouse_name(sql: str, name: str) -> 
         "KILL MUTATION ON CLUSTER c WHERE 1",
         "INSERT INTO FUNCTION file('x') SELECT 1",
         "GRANT SELECT ON t TO x",
-        "CREATE TABLE t (a Int8, PROJECTION p (SELECT a)) ENGINE = MergeTree ORDER BY a",
+        "CREATE TABLE t (a Int8, PROJECTION p INDEX a TYPE basic) ENGINE = MergeTree ORDER BY a",
     ],
 )
 def test_what_is_not_there_yet_is_refused_by_name(sql: str) -> None:

@@ -85,7 +85,7 @@ def test_a_view_reads_an_older_version_where_it_says_so(db):
     db.sql("INSERT INTO t VALUES (1, 'x', 1)")
     assert db.sql("SELECT n FROM old").scalar() == 20000
     assert db.sql("SELECT count() FROM t").scalar() == 20001
-    with refused(db, "NOT_IMPLEMENTED", "no older versions", "Write AS OF in the view"):
+    with refused(db, "NOT_IMPLEMENTED", "no older versions", "Write AS OF after the tables"):
         db.sql("SELECT * FROM old AS OF VERSION 1")
 
 

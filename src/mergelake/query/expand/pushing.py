@@ -6,6 +6,7 @@ they are. They stay around the view, too: letting them in only saves work.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from mergelake.query.embedded import engine
@@ -25,10 +26,7 @@ def with_condition(query: str, condition: str, columns: frozenset[str]) -> str:
     scope = _only_scope(parsed)
     if scope is None or not condition:
         return query
-    inside = _columns_as_they_are(parsed, scope, columns)
-    around = parse_select(f"SELECT 1 WHERE {condition}")
-    conjuncts = (_renamed(around, *c, inside, columns) for c in around.conjuncts(*around.scopes[0].clause("WHERE")))
-    text = " AND ".join(f"({conjunct})" for conjunct in conjuncts if conjunct)
+    text = conditions(condition, _columns_as_they_are(parsed, scope, columns), columns)
     if not text:
         return query
     first, end = scope.clause("WHERE")
@@ -37,6 +35,15 @@ def with_condition(query: str, condition: str, columns: frozenset[str]) -> str:
         return applied(query, [(start, start, "("), (stop, stop, f") AND {text}")])
     at = parsed.tokens[max(scope.clause("FROM")[1], scope.clause("PREWHERE")[1]) - 1].end
     return applied(query, [(at, at, f" WHERE {text}")])
+
+
+def conditions(condition: str, inside: Mapping[str, str], columns: frozenset[str]) -> str:
+    """The ANDed parts of a condition over `columns` that need nothing but those of `inside`: name -> name there."""
+    if not condition:
+        return ""
+    around = parse_select(f"SELECT 1 WHERE {condition}")
+    parts = (_renamed(around, *c, inside, columns) for c in around.conjuncts(*around.scopes[0].clause("WHERE")))
+    return " AND ".join(f"({part})" for part in parts if part)
 
 
 def _only_scope(parsed: ParsedSelect) -> Scope | None:
@@ -87,7 +94,7 @@ def _is_column(parsed: ParsedSelect, item: Item) -> bool:
     return len(tokens) in (1, 3) and names
 
 
-def _renamed(parsed: ParsedSelect, first: int, end: int, inside: dict[str, str], columns: frozenset[str]) -> str:
+def _renamed(parsed: ParsedSelect, first: int, end: int, inside: Mapping[str, str], columns: frozenset[str]) -> str:
     """A condition with the names of the query; empty if it cannot be one there."""
     edits = []
     for at in range(first, end):

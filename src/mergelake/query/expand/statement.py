@@ -10,21 +10,32 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from mergelake.core.errors import error
+from mergelake.core.schema import TableSchema
 from mergelake.core.text import back_quote
 from mergelake.log.catalog import VirtualTable
 from mergelake.query.context import Context
 from mergelake.query.expand.columns import Columns
 from mergelake.query.expand.edits import Edit, applied
 from mergelake.query.expand.pushing import with_condition
+from mergelake.query.expand.unions import (
+    VIRTUAL,
+    Member,
+    as_union,
+    kept_by,
+    members_of,
+    pattern_of,
+    seen_by,
+    union_columns,
+)
 from mergelake.query.expand.views import as_subquery, columns_of, with_arguments
 from mergelake.query.prepare import look_up_tables, prepared_of
-from mergelake.query.source import Names, Resolve
-from mergelake.query.statement.needs import wanted
+from mergelake.query.source import Names, ReadRequest, Resolve
+from mergelake.query.statement.needs import star_tokens, wanted
 from mergelake.query.statement.parsed_select import ParsedSelect, TableReference
 from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.wording import check_syntax
 
-LEVELS_MAX = 100
+LEVELS_MAX = 50
 """Views in views, at most."""
 TEXT_MAX = 4_000_000
 """Maximum characters of a statement with its views."""
@@ -35,29 +46,34 @@ def expanded(text: str, resolve: Resolve, context: Context) -> ParsedSelect:
 
     Raises ILLEGAL_PREWHERE, TOO_DEEP_RECURSION, and the errors of the queries of views.
     """
-    parsed = parse_select(text)
-    if not isinstance(resolve, Names):
-        return parsed
-    whole = _Statement(resolve, context)
-    for level in range(LEVELS_MAX):
-        after = whole.next(parsed)
-        if after is None:
-            return parsed
-        if not level:
-            check_syntax(parsed)  # what is wrong with it is told of the text as it was written
-        if len(after) > TEXT_MAX:
-            break
-        parsed = parse_select(after)
-    what = f"Views read views more than {LEVELS_MAX} levels deep, or become too large a statement"
-    raise error("TOO_DEEP_RECURSION", what, "A Merge whose pattern finds a view of itself never ends")
+    return _Statement(resolve, context, {}).expanded(text) if isinstance(resolve, Names) else parse_select(text)
 
 
 @dataclass(slots=True)
 class _Statement:
     names: Names
     context: Context
+    known: dict[str, Mapping[str, str]]
+    """The columns that queries of views return."""
+    depth: int = 0
+    """How many views it is in, while their columns are asked for."""
     called: dict[str, VirtualTable] = field(default_factory=dict)
     """Views with arguments, by the names that stand for them."""
+
+    def expanded(self, text: str) -> ParsedSelect:
+        """See `expanded`."""
+        parsed = parse_select(text)
+        for level in range(LEVELS_MAX - self.depth):
+            after = self.next(parsed)
+            if after is None:
+                return parsed
+            if not level:
+                check_syntax(parsed)  # what is wrong with it is told of the text as it was written
+            if len(after) > TEXT_MAX:
+                break
+            parsed = parse_select(after)
+        what = f"Views read views more than {LEVELS_MAX} levels deep, or become too large a statement"
+        raise error("TOO_DEEP_RECURSION", what, "A Merge whose pattern finds a view of itself never ends")
 
     def next(self, parsed: ParsedSelect) -> str | None:
         """The text with the views that it names replaced; None if it names none."""
@@ -85,6 +101,8 @@ class _Statement:
             raise error("NOT_IMPLEMENTED", f"{name} is a {view.schema.engine}, which has no older versions", _AS_OF)
         if "PREWHERE" in scope.clauses and scope.sources[:1] == (reference,):
             raise error("ILLEGAL_PREWHERE", f"{name} is a {view.schema.engine}: it has no PREWHERE", "Write WHERE")
+        if not view.is_view:
+            return self._union_edits(parsed, reference, view)
         now = self.described(view.query)
         columns = columns_of(view, now)
         need = wanted(parsed, reference, Columns(columns), {})
@@ -92,33 +110,79 @@ class _Statement:
         query = view.query
         if all(str(kind) == now.get(name) for name, kind in columns.items()):  # casts may change what conditions mean
             query = with_condition(query, need.where, frozenset(columns))
-        text = as_subquery(query, columns, needed, now)
-        if not reference.in_operator and not reference.alias:
-            text += f" AS {back_quote(reference.name)}"
-        places = [place for place in (reference.final, reference.sample) if place is not None]
-        return [(reference.start, reference.end, text), *((*place, "") for place in places)]
+        return _replacement(reference, as_subquery(query, columns, needed, now))
+
+    def _union_edits(self, parsed: ParsedSelect, reference: TableReference, union: VirtualTable) -> list[Edit]:
+        members = self.members(union, (reference.database or self.context.database, reference.name))
+        scope = parsed.scope_of[reference]
+        columns = Columns(union.schema.types) if union.schema.columns else union_columns(members)
+        if not columns.columns:
+            what = f"There are no tables that {_patterns(union)} finds, and so no columns"
+            raise error("CANNOT_EXTRACT_TABLE_STRUCTURE", what, "ENGINE = Merge takes columns of its own")
+        if reference.in_operator:
+            shown = tuple(name for name in columns.columns if name not in columns.hidden)
+            return _replacement(reference, as_union(members, columns.columns, ReadRequest(shown)))
+        seen = seen_by(columns, parsed.names(scope.first, scope.end))
+        need = wanted(parsed, reference, seen, {})
+        members = kept_by(members, wanted(parsed, reference, Columns(VIRTUAL), {}).where)
+        edits = _replacement(reference, as_union(members, seen.columns, need))
+        if hidden := sorted(seen.hidden & set(need.columns)):
+            listed = ", ".join(map(back_quote, hidden))
+            edits += [
+                (parsed.tokens[at].end, parsed.tokens[at].end, f" EXCEPT ({listed})")
+                for at in star_tokens(parsed, scope)
+            ]
+        return edits
+
+    def members(self, union: VirtualTable, own: tuple[str, str]) -> list[Member]:
+        """The tables of a union, at this moment; not itself."""
+        pattern = pattern_of(union.schema.engine_args, self.context.database)
+        found = pattern.find(self.names.databases, self.names.tables)
+        return members_of(self.names, [where for where in found if where != own])
 
     def _call_edits(self, parsed: ParsedSelect) -> list[Edit]:
         """Calls of parameterised views become names, which stand for the views with these arguments."""
         edits = []
         for call in parsed.calls:
             view = self.names.virtual(call.database, call.name)
-            if view is None or not view.is_view:
+            if view is not None and view.is_view:
+                query = with_arguments(view, call.name, parsed, call, external=self.context.external)
+                view = VirtualTable(view.id, view.schema, query)
+            elif not call.database and call.name.lower() == "merge":
+                arguments = [parsed.slice(*item.range) for item in parsed.items(*call.arguments)]
+                pattern = pattern_of(arguments, self.context.database)
+                view = VirtualTable("", TableSchema((), engine="Merge", engine_args=pattern.arguments))
+            else:
                 continue
-            query = with_arguments(view, call.name, parsed, call, external=self.context.external)
             name = f"_ml_called_{len(self.called)}"
-            self.called[name] = VirtualTable(view.id, view.schema, query)
-            edits.append((call.start, call.end, name if call.aliased else f"{name} AS {back_quote(call.name)}"))
+            self.called[name] = view
+            alias = "" if call.aliased or not view.is_view else f" AS {back_quote(call.name)}"
+            edits.append((call.start, call.end, name + alias))
         return edits
 
     def described(self, query: str) -> Mapping[str, str]:
         """The columns that a query returns now."""
-        parsed = expanded(query, self.names, self.context)
-        tables = look_up_tables(parsed, self.names, self.context, _no_explain)
-        return dict(zip(*prepared_of(parsed, tables, self.context).columns(self.context), strict=True))
+        if query not in self.known:
+            parsed = _Statement(self.names, self.context, self.known, self.depth + 1).expanded(query)
+            tables = look_up_tables(parsed, self.names, self.context, _no_explain)
+            columns = prepared_of(parsed, tables, self.context).columns(self.context)
+            self.known[query] = dict(zip(*columns, strict=True))
+        return self.known[query]
 
 
-_AS_OF = "Write AS OF in the view, after the tables that it reads"
+def _replacement(reference: TableReference, text: str) -> list[Edit]:
+    """Edits that put a subquery in the place of a name."""
+    if not reference.in_operator and not reference.alias:
+        text += f" AS {back_quote(reference.name)}"
+    places = [place for place in (reference.final, reference.sample) if place is not None]
+    return [(reference.start, reference.end, text), *((*place, "") for place in places)]
+
+
+def _patterns(union: VirtualTable) -> str:
+    return f"Merge({', '.join(union.schema.engine_args)})"
+
+
+_AS_OF = "Write AS OF after the tables that it reads"
 
 
 def _no_explain(query: str, resolve: Resolve, context: Context, kind: str) -> list[str]:

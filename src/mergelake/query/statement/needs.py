@@ -220,7 +220,13 @@ def scope_aliases(parsed: ParsedSelect, scope: Scope, *, select_only: bool = Fal
     out: set[str] = set()
     around: Scope | None = scope
     while around is not None:
-        out |= _named_by_as(parsed, around.first, around.end) | _bare_aliases(parsed, *around.clause("SELECT"))
+        own = parsed.own(around, around.first, around.end)  # names within subqueries are not seen outside of them
+        out |= {
+            parsed.tokens[at + 1].name
+            for at in own
+            if parsed.tokens[at].upper == "AS" and parsed.tokens[at + 1].is_name
+        }
+        out |= _bare_aliases(parsed, *around.clause("SELECT"))
         for begin, stop in around.array_join:
             out.update(parsed.names(begin, stop))
         around = around.parent

@@ -171,6 +171,7 @@ _OFF = ("0", "")
 _IN_TEXT = "Write it in the statement itself"
 _WHOLE = "Ask for it in the table's own settings"
 _INDEX = "EXPLAIN indexes = 1 shows which indexes a statement uses"
+_PROJECTION = "What is scanned has none: ClickHouse uses projections where it reads the parts itself"
 _BY_NAME = "Name the columns in the SELECT"
 REFUSED_SETTINGS: Mapping[str, Refusal] = {
     "additional_table_filters": Refusal(("", "{}"), "Write the condition in WHERE"),
@@ -180,8 +181,8 @@ REFUSED_SETTINGS: Mapping[str, Refusal] = {
     "asterisk_include_alias_columns": Refusal(_OFF, _BY_NAME),
     "asterisk_include_materialized_columns": Refusal(_OFF, _BY_NAME),
     "asterisk_include_virtual_columns": Refusal(_OFF, _BY_NAME),
-    "force_optimize_projection": Refusal(_OFF, "There are no projections"),
-    "force_optimize_projection_name": Refusal(_OFF, "There are no projections"),
+    "force_optimize_projection": Refusal(_OFF, _PROJECTION),
+    "force_optimize_projection_name": Refusal(_OFF, _PROJECTION),
     "filter": Refusal(_OFF, _IN_TEXT),
     "select": Refusal(_OFF, _IN_TEXT),
     "sort": Refusal(_OFF, _IN_TEXT),

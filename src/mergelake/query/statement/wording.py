@@ -29,7 +29,8 @@ def in_words(failure: MergelakeError, parsed: ParsedSelect, sources: Sequence[So
             )
         known = [column for source in sources for column in (*source.columns, *source.computed)]
         match = re.search(r"`([^`]+)`", failure.message)
-        near = difflib.get_close_matches(match.group(1).rsplit(".", 1)[-1], known, n=1) if match else []
+        name = match.group(1).rsplit(".", 1)[-1] if match else ""
+        near = difflib.get_close_matches(name, (each for each in known if each != name), n=1)
         failure.hint = f"Maybe you meant {near[0]}" if near else there_are("columns", known) if known else ""
     elif failure.name == "SYNTAX_ERROR" and not failure.message.startswith("Syntax error at"):
         return in_own_words(parsed)

@@ -29,7 +29,9 @@ def altered(schema: TableSchema, commands: Sequence[SchemaCommand]) -> TableSche
 
     Raises the errors of the commands, and those of a CREATE TABLE with the new schema.
     """
-    from mergelake.table.define import check_schema  # loads kernels that opening a table does not need
+    # These load kernels that opening a table does not need.
+    from mergelake.table.alter.projections import check_projected
+    from mergelake.table.define import check_schema
 
     _check_renames(commands)
     after = schema
@@ -38,6 +40,7 @@ def altered(schema: TableSchema, commands: Sequence[SchemaCommand]) -> TableSche
     if after == schema:
         return schema
     checked = check_schema(after)
+    check_projected(schema, checked)
     check_new_key(schema, checked)
     return checked
 

@@ -1,0 +1,109 @@
+"""Projections written here are ClickHouse's: attached, checked, and used with right answers."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import mergelake as ml
+from mergelake.parts import rewrite
+from tests.helpers.clickhouse_tables import attach, part_paths
+from tests.helpers.projections import body, draw_projection, draw_rows, lines, question
+
+_UNUSED = "optimize_use_projections=0, optimize_use_implicit_projections=0"
+_WIDE = "min_bytes_for_wide_part=0"
+_CHANGES = (
+    "ALTER TABLE t UPDATE v = v + 1 WHERE k % 3 = 0", "ALTER TABLE t UPDATE s = 'new', n = NULL WHERE v > 50",
+    "ALTER TABLE t DELETE WHERE k % 5 = 2", "DELETE FROM t WHERE v < -50", "ALTER TABLE t UPDATE f = 1.5 WHERE 1",
+    "ALTER TABLE t UPDATE u = 3, d = '2026-05-05' WHERE k > 1000", "DELETE FROM t WHERE k = 7",
+)  # fmt: skip
+
+
+def _order(projections: list[str]) -> str:
+    """The table's key: rows of inserts follow one another by `k`, so merges copy them."""
+    return "k" if len(projections[0]) % 2 else "(lc, k)"
+
+
+def _parts(db: ml.Database, table: str) -> Any:
+    handle = db.table(table).handle
+    return handle, list(handle.log.state.parts())
+
+
+def _check(oracle: Any, db: ml.Database, projections: list[str], engine: str) -> None:
+    """Attach all parts of table `t` of `db` in the oracle; compare what is in them and what it answers."""
+    oracle.query("DROP TABLE IF EXISTS theirs SYNC")
+    mode = "" if engine == "MergeTree" else ", deduplicate_merge_projection_mode='rebuild'"
+    order = _order(projections)
+    create = f"CREATE TABLE {{}} ({body(projections)}) ENGINE = {engine} ORDER BY {order}"
+    oracle.query(f"{create.format('theirs')} SETTINGS max_parts_to_merge_at_once = 1{mode}")
+    oracle.query("SYSTEM STOP MERGES theirs")
+    handle, parts = _parts(db, "t")
+    for part in parts:
+        attach(oracle, "theirs", part.name, handle.store, handle.directory, part.manifest)
+    listed = lines(
+        oracle, "SELECT DISTINCT name FROM system.projection_parts WHERE table='theirs' AND active ORDER BY 1"
+    )
+    assert listed == [f"p{at}" for at in range(len(projections))]
+    broken = "SELECT name, exception FROM system.projection_parts WHERE table='theirs' AND active AND is_broken"
+    assert lines(oracle, broken) == []
+    assert lines(oracle, "CHECK TABLE theirs SETTINGS check_query_single_value_result=1") == ["1"]
+    # What ClickHouse itself makes of the rows of each part.
+    oracle.query("DROP TABLE IF EXISTS own SYNC")
+    oracle.query(f"{create.format('own')}{mode and ' SETTINGS ' + mode[2:]}")
+    oracle.query("SYSTEM STOP MERGES own")
+    for name in sorted(part_paths(oracle, "theirs")):
+        oracle.query(f"INSERT INTO own SELECT * FROM theirs WHERE _part = '{name}'")
+    columns = "SELECT DISTINCT name, column, type FROM system.projection_parts_columns WHERE active AND table='{}'"
+    columns += " ORDER BY ALL"
+    assert lines(oracle, columns.format("theirs")) == lines(oracle, columns.format("own"))
+    rows = "SELECT name, sum(rows) FROM system.projection_parts WHERE table='{}' AND active GROUP BY 1 ORDER BY 1"
+    assert lines(oracle, rows.format("theirs")) == lines(oracle, rows.format("own"))
+    for at, text in enumerate(projections):
+        asked = question(text, "theirs")
+        wanted = f"force_optimize_projection_name='p{at}', preferred_optimize_projection_name='p{at}'"
+        used = f"{asked} SETTINGS {wanted}, optimize_use_implicit_projections=0"
+        try:
+            actual = lines(oracle, used)
+        except Exception as refused:  # which projection is used depends on the others, and on what they cost
+            if "PROJECTION_NOT_USED" not in str(refused) and "INCORRECT_DATA" not in str(refused):
+                raise
+            continue
+        assert actual == lines(oracle, f"{asked} SETTINGS {_UNUSED}"), text
+
+
+# M-024
+@pytest.mark.parametrize("seed", range(6))
+def test_projections_of_inserts_and_merges_are_used_by_clickhouse(
+    oracle: Any, tmp_path: Any, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewrite, "REWRITTEN_WHOLE_BYTES", 0)
+    draw = random.Random(seed)
+    engine = draw.choice(["MergeTree", "MergeTree", "ReplacingMergeTree"])
+    projections = [draw_projection(draw) for _ in range(3)]
+    wide = draw.choice([0, 1 << 30])
+    settings = [f"min_bytes_for_wide_part={wide}", "merge_max_chunk_bytes=200000"]
+    settings.append("lightweight_mutation_projection_mode='rebuild'")
+    if draw.random() < 0.5:
+        settings.append("part_profile='modern'")
+    if engine != "MergeTree":
+        settings.append("deduplicate_merge_projection_mode='rebuild'")
+    db = ml.connect(str(tmp_path))
+    order = _order(projections)
+    if draw.random() < 0.3:
+        settings += ["min_bytes_to_split_merge=1000", "merge_slice_bytes=20000"]
+    text = f"CREATE TABLE t ({body(projections)}) ENGINE = {engine} ORDER BY {order} SETTINGS {', '.join(settings)}"
+    print(text)
+    db.sql(text)
+    for number in range(3):
+        db.sql(f"INSERT INTO t {draw_rows(draw, draw.choice([1, 100, 9000]), number * draw.choice([50, 10000]))}")
+        if number == 1:
+            _check(oracle, db, projections, engine)
+    for statement in draw.sample(_CHANGES, 2):
+        db.sql(statement)
+    db.table("t").apply_mutations()
+    assert all(db.table("t").check()["is_passed"].to_pylist())
+    _check(oracle, db, projections, engine)
+    db.sql("OPTIMIZE TABLE t FINAL")
+    _check(oracle, db, projections, engine)

@@ -1,0 +1,30 @@
+"""merge() and the engine Merge: the same statements here and in ClickHouse, the same answers and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.helpers.both import Both, section
+
+pytestmark = pytest.mark.chdb
+
+
+@pytest.fixture
+def both(oracle: Any) -> Iterator[Both]:
+    both = Both(oracle, "merged")
+    both.both(section("unions.sql", "tables"))
+    yield both
+    oracle.query("USE default")
+    oracle.query("DROP DATABASE merged SYNC")
+
+
+# M-090
+def test_unions_give_what_clickhouse_gives(both: Both) -> None:
+    assert both.differing(section("unions.sql", "selects")) == []
+
+
+def test_unions_follow_the_names_of_their_tables(both: Both) -> None:
+    assert both.differing(section("unions.sql", "changes")) == []

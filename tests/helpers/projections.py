@@ -1,0 +1,108 @@
+"""Random projections and rows for them, and a table of them here and in the oracle."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+COLUMNS = {
+    "k": "UInt32", "v": "Int32", "s": "String", "n": "Nullable(Int16)", "lc": "LowCardinality(String)",
+    "d": "Date", "f": "Float64", "m": "Decimal(9, 2)", "u": "UInt64", "ns": "Nullable(String)", "t": "DateTime",
+}  # fmt: skip
+_ORDERS = (
+    "v",
+    "s",
+    "n",
+    "lc",
+    "d",
+    "f",
+    "m",
+    "u",
+    "v % 7",
+    "toYYYYMM(d)",
+    "lower(s)",
+    "-v",
+    "ns",
+    "t",
+    "cityHash64(s)",
+)
+_KEYS = (
+    "v % 7",
+    "d",
+    "lc",
+    "toYYYYMM(d)",
+    "n",
+    "s",
+    "toStartOfHour(t)",
+    "ns",
+    "v > 3",
+    "length(s)",
+    "intDiv(v, 10)",
+    "m",
+)
+_AGGREGATES = (
+    "count()", "count(*)", "count(n)", "sum(v)", "sum(n)", "sum(u)", "sum(f)", "avg(v)", "avg(n)", "avg(m)", "min(s)",
+    "max(s)", "max(ns)", "min(d)", "max(t)", "min(n)", "max(f)", "any(s)", "anyLast(v)", "sum(m)", "groupBitXor(u)",
+    "groupBitOr(k)", "sum(v + 1)", "sum(v * 2)", "max(length(s))", "min(v % 5)", "SUM(k)", "sumWithOverflow(v)",
+    "max(lc)", "any(lc)",
+)  # fmt: skip
+
+
+def draw_projection(seed: random.Random) -> str:
+    """The SELECT of a projection."""
+    if seed.random() < 0.5:
+        order = seed.sample(_ORDERS, seed.randint(1, 2))
+        items = ["*"] if seed.random() < 0.3 else seed.sample(list(COLUMNS), seed.randint(1, 5))
+        return f"SELECT {', '.join(items)} ORDER BY {', '.join(order)}"
+    keys = seed.sample(_KEYS, seed.randint(0, 2))
+    aggregates = seed.sample(_AGGREGATES, seed.randint(1, 4))
+    grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
+    return f"SELECT {', '.join([*keys, *aggregates])}{grouped}"
+
+
+def question(projection: str, table: str) -> str:
+    """A SELECT that the projection answers, with an order of its own."""
+    if "GROUP BY" in projection:
+        keys = projection.partition("GROUP BY ")[2]
+        items = _certain(projection.partition(" GROUP BY")[0].removeprefix("SELECT "))
+        return f"SELECT {items} FROM {table} GROUP BY {keys} ORDER BY ({keys},)"
+    if "ORDER BY" in projection:
+        items, _, keys = projection.removeprefix("SELECT ").partition(" ORDER BY ")
+        first = keys.split(",")[0]
+        return f"SELECT {items} FROM {table} WHERE ({first}) IS NOT NULL ORDER BY ALL"
+    return f"SELECT {_certain(projection.removeprefix('SELECT ')) or 'count()'} FROM {table}"
+
+
+def _certain(items: str) -> str:
+    """What is selected, without any() and anyLast(): which row they take depends on the order of rows."""
+    return ", ".join(item for item in items.split(", ") if not item.startswith("any"))
+
+
+def draw_rows(seed: random.Random, rows: int, low: int = 0) -> str:
+    """A SELECT of so many random rows."""
+    salt = seed.randint(0, 1 << 30)
+
+    def h(what: int) -> str:
+        return f"cityHash64(number, {salt}, {what})"
+
+    values = [
+        f"toUInt32({low} + number)", f"toInt32({h(1)} % 200) - 100", f"concat('S', toString({h(2)} % 50))",
+        f"if({h(3)} % 4 = 0, NULL, toInt16({h(3)} % 30) - 15)", f"concat('lc', toString({h(4)} % 5))",
+        f"toDate('2026-01-01') + {h(5)} % 90", f"toFloat64(toInt32({h(6)} % 1000) - 500) / 4",
+        f"toDecimal32(toInt32({h(7)} % 1000) - 500, 2) / 10", f"{h(8)}",
+        f"if({h(9)} % 3 = 0, NULL, toString({h(9)} % 9))", f"toDateTime('2026-01-01 00:00:00') + {h(10)} % 100000",
+    ]  # fmt: skip
+    named = ", ".join(f"{value} AS {name}" for value, name in zip(values, COLUMNS, strict=True))
+    return f"SELECT {named} FROM numbers({rows})"
+
+
+def body(projections: Sequence[str]) -> str:
+    """Columns and projections `p0`, `p1`, … of CREATE TABLE."""
+    columns = [f"{name} {kind}" for name, kind in COLUMNS.items()]
+    return ", ".join([*columns, *(f"PROJECTION p{at} ({text})" for at, text in enumerate(projections))])
+
+
+def lines(oracle: Any, sql: str) -> list[str]:
+    """The rows of a result as text."""
+    return str(oracle.query(sql, "TSV")).splitlines()
