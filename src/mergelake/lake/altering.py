@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mergelake.table.alter.columns import ColumnDefinition, Place
     from mergelake.table.alter.command import SchemaCommand
     from mergelake.table.handle import TableHandle
-    from mergelake.views.commands import Update
+    from mergelake.views.commands import Command
 
 
 class AlterMethods:
@@ -170,7 +170,7 @@ class AlterMethods:
         schema = self.handle.refresh().schema
         return self._submit(materialize_column(schema, name, partition_id), schema)
 
-    def _submit(self, command: Update | None, schema: TableSchema) -> int:
+    def _submit(self, command: Command | None, schema: TableSchema) -> int:
         from mergelake.mutate.submit import submit
         from mergelake.mutate.validate import Submission
 

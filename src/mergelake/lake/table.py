@@ -41,13 +41,7 @@ if TYPE_CHECKING:
 
 
 class Table(
-    DefinitionMethods,
-    TtlMethods,
-    PublishMethods,
-    PartitionMethods,
-    BringMethods,
-    OverwriteMethods,
-    ProjectionMethods,
+    DefinitionMethods, TtlMethods, PublishMethods, PartitionMethods, BringMethods, OverwriteMethods, ProjectionMethods
 ):
     """An open table. Threads may share one.
 

@@ -118,12 +118,16 @@ class ColumnRewriter:
 
     def write_index(self, index: BoundIndex, blocks: Iterable[pa.RecordBatch]) -> None:
         """Write a skip index anew, from blocks with its columns of all rows."""
-        start = f"skp_idx_{index.name}."
-        self._replaced |= {name for name in self._reader.files if name.startswith(start)}
+        self.drop_index(index.name)
         sink = self._writer.index(index)
         for block in blocks:
             sink.append(block)
         sink.finish()
+
+    def drop_index(self, name: str) -> None:
+        """Leave out the files of a skip index."""
+        starts = tuple(f"{stem}." for stem in index_stems(name))
+        self._replaced |= {file for file in self._reader.files if file.startswith(starts)}
 
     def finish(self, ttl: PartTtl | None = None) -> PartManifest:
         """Store what was written, and the list of all files; `ttl`: when its rows expire, if that is found anew."""
@@ -159,8 +163,8 @@ class ColumnRewriter:
             schema_version=writer.target.schema.version,
             storage="full",
             created_ms=writer.created_ms,
-            ttl=old.ttl if ttl is None else ttl.infos,
             projections=projection_facts(projections),
+            ttl=old.ttl if ttl is None else ttl.infos,
         )
 
     def abort(self) -> None:

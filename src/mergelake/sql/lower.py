@@ -50,11 +50,11 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             return rows_result({"explain": lines}, {"explain": "String"})
         case s.CreateTable():
             _create_table(db, statement, script)
-        case s.CloneTable(name, source, if_not_exists, version, timestamp):
+        case s.CloneTable(name, source, if_not_exists, version, timestamp, replaces, must_exist):
             try:
                 db.warehouse.clone_table(
                     db.full_name(source), db.full_name(name), version=version, timestamp=timestamp,
-                    if_not_exists=if_not_exists,
+                    if_not_exists=if_not_exists, replace=replaces, must_exist=must_exist,
                 )  # fmt: skip
             except UnsupportedError:
                 _refuse_virtual(db, source)
@@ -143,10 +143,10 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             db.warehouse.undrop_database(name)
         case s.AlterSchema(name, commands):
             alter_schema(db, name, commands)
-        case s.MaterializeTtl():
-            materialize_ttl(db, statement)
         case s.WriteProjection():
             _write_projection(db, statement)
+        case s.MaterializeTtl():
+            materialize_ttl(db, statement)
         case s.Set(settings):
             _set(db, settings)
         case _:

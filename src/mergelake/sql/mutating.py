@@ -17,7 +17,7 @@ from mergelake.sql import statements as s
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.subqueries import Subqueries, has_subqueries
 from mergelake.table.catalog import RESERVED
-from mergelake.views.commands import Command, Delete, Update
+from mergelake.views.commands import Command, Delete, IndexCommand, Update
 
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
@@ -33,7 +33,7 @@ def run_mutation(db: Database, statement: s.Mutate) -> None:
     """Log a mutation, and wait for its end if a setting says so."""
     _check_permitted(db, statement)
     table = db.open(statement.name)
-    follows = any(isinstance(command, s.ColumnMutation) for command in statement.commands)
+    follows = any(isinstance(command, s.ColumnMutation | s.IndexMutation) for command in statement.commands)
     schema = table.handle.refresh().schema if follows else table.schema
     made = [_command(table, command, lightweight=statement.lightweight) for command in statement.commands]
     commands = [command for command in made if command is not None]
@@ -114,9 +114,14 @@ def _setting(db: Database, name: str) -> str:
     return plain_value(db.settings.get(name, DEFAULTS.get(name, "0")))
 
 
-def _command(table: Table, command: s.MutationCommand | s.ColumnMutation, *, lightweight: bool) -> Command | None:
+def _command(
+    table: Table, command: s.MutationCommand | s.ColumnMutation | s.IndexMutation, *, lightweight: bool
+) -> Command | None:
     """None if there is nothing to do."""
     partition_id = None if command.partition is None else _partition_id(table, command.partition)
+    if isinstance(command, s.IndexMutation):
+        known = any(index.name == command.index for index in table.schema.indices)
+        return IndexCommand(command.index, command.clears, partition_id) if known else None
     if isinstance(command, s.ColumnMutation):
         if command.if_exists and not table.schema.has(command.column):
             return None
@@ -138,6 +143,8 @@ def _evaluated(command: Command, subqueries: Subqueries) -> Command:
     def evaluated(text: str) -> str:
         return subqueries.replaced(text) if has_subqueries(text) else text
 
+    if isinstance(command, IndexCommand):
+        return command
     where = evaluated(command.where)
     if isinstance(command, Delete):
         return replace(command, where=where)

@@ -1,4 +1,5 @@
-"""The commands of a mutation: `UPDATE a = x, … [IN PARTITION …] WHERE …` and `DELETE [IN PARTITION …] WHERE …`.
+"""The commands of a mutation: `UPDATE a = x, … [IN PARTITION …] WHERE …`, `DELETE [IN PARTITION …] WHERE …`, and
+`MATERIALIZE | CLEAR INDEX i [IN PARTITION …]`, which changes no row.
 
 The log has them as text. A lightweight DELETE is `UPDATE _row_exists = 0 WHERE …`, as in ClickHouse. Expressions stay
 text until they are bound against the columns of a table (`views.bound`).
@@ -54,7 +55,21 @@ class Delete:
         return f"{head}{_in_partition(self.partition_id)} WHERE {self.where}"
 
 
-Command: TypeAlias = Update | Delete
+@dataclass(frozen=True, slots=True)
+class IndexCommand:
+    """Parts get the files of a skip index, or lose them."""
+
+    name: str
+    clears: bool = False
+    partition_id: str | None = None
+
+    def __str__(self) -> str:
+        word = "CLEAR" if self.clears else "MATERIALIZE"
+        return f"{word} INDEX {quote_identifier_if_needed(self.name)}{_in_partition(self.partition_id)}"
+
+
+RowCommand: TypeAlias = Update | Delete
+Command: TypeAlias = Update | Delete | IndexCommand
 
 
 def _in_partition(partition_id: str | None) -> str:
@@ -87,6 +102,11 @@ def parse_commands(text: str) -> tuple[Command, ...]:
         _expect(tokens, ",")
 
 
+def row_commands(text: str) -> tuple[RowCommand, ...]:
+    """The commands of `parse_commands` that may change rows."""
+    return tuple(command for command in parse_commands(text) if not isinstance(command, IndexCommand))
+
+
 def drops_rows(commands: Sequence[Command]) -> bool:
     """Whether any of the commands deletes rows."""
     return any(isinstance(command, Delete) for command in commands)
@@ -98,6 +118,10 @@ def _command(tokens: TokenReader) -> Command:
         partition_id = _partition(tokens)
         _expect(tokens, "WHERE")
         return Delete(_expression(tokens), partition_id)
+    if word.upper in ("MATERIALIZE", "CLEAR"):
+        _expect(tokens, "INDEX")
+        name = tokens.next()
+        return IndexCommand(name.name, word.upper == "CLEAR", _partition(tokens))
     if word.upper != "UPDATE":
         raise syntax_error(tokens.text, word.start, "Expected UPDATE or DELETE", found=word.text)
     assignments = _assignments(tokens)
