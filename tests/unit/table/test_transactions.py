@@ -315,6 +315,15 @@ def test_a_coordinator_that_slept_does_not_believe_its_own_record(warehouse, sto
     assert not list(store.list("_txn")), "the late record goes, too"
 
 
+def test_tables_that_only_see_transactions_get_checkpoints(warehouse, store):
+    a, b = (warehouse.table(name) for name in "ab")
+    for _ in range(12):
+        commit_over([Share(table.handle, lambda _: [DropRange("9")]) for table in (a, b)])
+    for table in (a, b):
+        names = [meta.key for meta in store.list(f"{table.handle.directory}/_log/checkpoints")]
+        assert [name.rpartition("/")[2][18:20] for name in names if name.endswith(".arrow")] == ["08"]
+
+
 def test_a_share_is_refused_once_its_record_may_be_gone(warehouse, clock):
     a = warehouse.table("a")
     late = Prepare("e" * 32, a.handle.log.state.version, (), (DropRange("1"),))
