@@ -9,6 +9,8 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import ConflictError, MergelakeError, UnavailableError
 from mergelake.core.ids import SeededIds
+from mergelake.gc import collect
+from mergelake.gc.collect import collect_round
 from mergelake.lake import Warehouse
 from mergelake.lake.joint import JointStates
 from mergelake.log import backends, migrate
@@ -315,6 +317,36 @@ def test_a_coordinator_that_slept_does_not_believe_its_own_record(warehouse, sto
         opened(store, clock, 7).gc()
         clock.advance_s(DAY * (1 + number))
     assert not list(store.list("_txn")), "the late record goes, too"
+
+
+def test_a_hold_that_was_renewed_is_not_released(warehouse, store, clock, monkeypatch):
+    """A collector looks whether the holder needs anything; before it commits, the holder takes the same parts again."""
+    a, b = (warehouse.table(name) for name in "ab")
+    b.attach_partition_from(1, source=a)
+    b.drop_partition(1)
+    for number in range(12):
+        b.append({"p": [3], "k": [number]})
+        collect_round(b.handle)
+        clock.advance_s(2 * DAY)
+    assert b.handle.directory in a.handle.log.state.holds
+    real = collect.look_at_holders
+
+    def looked(*arguments):
+        found = real(*arguments)
+        assert found.released
+        opened(store, clock, 9).table("b").attach_partition_from(1, source=opened(store, clock, 10).table("a"))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(collect, "look_at_holders", looked)
+        a.gc()
+    assert b.handle.directory in a.handle.refresh().holds
+    warehouse.drop_table("a")
+    for number in range(12):
+        warehouse.gc()
+        b.append({"p": [4], "k": [number]})
+        clock.advance_s(2 * DAY)
+    assert {1, 2} <= set(keys(b))
 
 
 def test_logs_in_zookeeper_take_part(store, clock, monkeypatch):
