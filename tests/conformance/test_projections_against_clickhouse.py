@@ -17,6 +17,10 @@ from tests.helpers.clickhouse_tables import CLASSIC, attach, part_paths
 from tests.helpers.projections import body, draw_projection, draw_rows, lines, question
 
 _UNUSED = "optimize_use_projections=0, optimize_use_implicit_projections=0"
+_IFS = (
+    "sumIf(v, k > 100)", "countIf(v > 3)", "avgIf(n, v < 0)", "maxIf(s, v % 3 = 1)", "minIf(ns, k % 2 = 0)",
+    "sumIf(n, v > 50)", "countIf(n IS NULL)", "sumIf(f, v = 2)", "groupBitOrIf(u, v > 90)",
+)  # fmt: skip
 _NEWER = ("columns_substreams.txt", "serialization.json")
 """Small files that parts of newer versions have, and that we do not write in the classic profile."""
 _CHANGES = (
@@ -119,6 +123,7 @@ def test_files_of_projections_are_those_that_clickhouse_writes(oracle: Any, tmp_
         "SELECT v % 7, sum(k), count(), max(s), avg(n), min(ns) GROUP BY v % 7",
         "SELECT * ORDER BY s, k",
         "SELECT d, lc, count(), any(k) GROUP BY d, lc",
+        f"SELECT v % 3, {', '.join(_IFS)} GROUP BY v % 3",
     ]
     rows = draw_rows(random.Random(5), 20_000)
     create = f"CREATE TABLE {{}} ({body(projections)}) ENGINE = MergeTree ORDER BY k SETTINGS "
