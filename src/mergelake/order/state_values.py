@@ -64,7 +64,7 @@ def states_of(data_type: t.AggregateFunction, values: Sequence[pa.Array], rows: 
         return _states(data_type, values[0] if values else None, rows)
     arguments = plain_arguments(data_type)[:-1]
     base = t.AggregateFunction(name, arguments)
-    chosen = np.asarray(condition_values(values[-1]), np.bool_)
+    chosen = _raw(values[-1], t.Int(8, signed=False))[:, 0] != 0
     program = state_program(data_type)
     if program is None:
         raise InternalError(f"States of {data_type} are not known")
@@ -72,11 +72,6 @@ def states_of(data_type: t.AggregateFunction, values: Sequence[pa.Array], rows: 
     states = _states(base, kept[0] if kept else None, int(chosen.sum()))
     places = np.where(chosen, np.cumsum(chosen) - 1, len(states))
     return pa.concat_arrays([states, pa.array([program.empty], pa.binary())]).take(pa.array(places))
-
-
-def condition_values(values: pa.Array) -> NDArray[np.bool_]:
-    """Which values of a condition, UInt8 in storage form, are not 0."""
-    return np.frombuffer(values.buffers()[1], np.uint8)[values.offset : values.offset + len(values)] != 0
 
 
 def _states(data_type: t.AggregateFunction, values: pa.Array | None, rows: int) -> pa.Array:
