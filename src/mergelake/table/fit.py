@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mergelake.core.errors import MergelakeError, error
-from mergelake.core.schema import TableSchema
+from mergelake.core.schema import SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.log.state import ActivePart
 
@@ -29,8 +29,7 @@ def check_fit(source: TableSchema, target: TableSchema) -> None:
         raise _different("partition key")
     if (source.primary_key or source.order_by) != (target.primary_key or target.order_by):
         raise _different("primary key")
-    own = {index.name: index for index in target.indices}
-    if any(own.get(index.name) != index for index in source.indices):
+    if not set(map(definition, source.indices)) <= set(map(definition, target.indices)):
         raise _different("secondary indices")
     if not set(source.projections) <= set(target.projections):
         raise _different("projections")
@@ -47,6 +46,11 @@ def check_projections_fit(source: TableSchema, target: TableSchema, parts: Itera
     own = {each for each in (*source.projections, *source.past_projections) if each.name in held}
     if not own <= {*target.projections, *target.past_projections}:
         raise _different("projections")
+
+
+def definition(index: SkipIndex) -> tuple[object, ...]:
+    """What an index is, whenever it was added."""
+    return index.name, index.expression, index.type, index.granularity
 
 
 def _fixed_granules(schema: TableSchema) -> int:
