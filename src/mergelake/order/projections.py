@@ -121,6 +121,10 @@ def bind_projection(projection: Projection, schema: TableSchema) -> BoundProject
 
 
 def _check_names(query: ProjectionQuery, schema: TableSchema) -> None:
+    for name, tree in query.aliases.items():
+        if schema.has(name) and tree != ColumnRef(name):
+            message = f"{tree} AS {name} in a projection is not supported: {name} is a column"
+            raise error("NOT_IMPLEMENTED", message, "Use another alias")
     for tree in (*query.items, *(query.group_by or ()), *query.order_by):
         for node in walk(tree):
             if isinstance(node, Call) and _function(node) is None and not _is_known(node.function):
