@@ -29,3 +29,15 @@ def test_views_give_what_clickhouse_gives(both: Both) -> None:
 
 def test_views_and_tables_are_replaced_as_in_clickhouse(both: Both) -> None:
     assert both.differing(section("views.sql", "changes")) == []
+
+
+def test_what_show_create_prints_makes_the_same_again(both: Both) -> None:
+    named = both.db.warehouse.catalog.state.virtual["viewed"]
+    assert len(named) > 20
+    for name, table in list(named.items()):
+        text = both.db.sql(f"SHOW CREATE TABLE {name}").scalar()
+        both.db.sql(f"DROP VIEW {name}")
+        both.db.sql(text)
+        again = both.db.warehouse.catalog.refresh().virtual_table("viewed", name)
+        assert again is not None
+        assert (again.schema, again.query, again.reads) == (table.schema, table.query, table.reads)
