@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.helpers.attached import attach_at_once
 from tests.helpers.both import Both, section
 
 pytestmark = pytest.mark.chdb
@@ -25,6 +27,18 @@ def both(oracle: Any) -> Iterator[Both]:
 # M-090
 def test_views_give_what_clickhouse_gives(both: Both) -> None:
     assert both.differing(section("views.sql", "selects")) == []
+
+
+def test_views_over_attached_parts_give_what_clickhouse_gives(
+    oracle: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach_at_once(monkeypatch)
+    both = Both(oracle, "viewed", str(tmp_path))
+    both.both(section("views.sql", "tables"))
+    both.both(section("views.sql", "views"))
+    assert both.differing(section("views.sql", "selects")) == []
+    oracle.query("USE default")
+    oracle.query("DROP DATABASE viewed SYNC")
 
 
 def test_views_and_tables_are_replaced_as_in_clickhouse(both: Both) -> None:
