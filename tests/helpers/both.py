@@ -54,3 +54,6 @@ class Both:
         for statement in statements:
             self.db.sql(statement)
             self.oracle.query(statement)
+            words = statement.split()
+            if words[:2] == ["CREATE", "TABLE"] and "ReplacingMergeTree" in words:
+                self.oracle.query(f"SYSTEM STOP MERGES {self.database}.{words[2]}")  # rows would go at some moment
