@@ -26,7 +26,12 @@ CREATE VIEW ranged AS SELECT k, s, v FROM t WHERE k >= {low:UInt32} AND v < {hig
 CREATE VIEW nested AS SELECT * FROM ranged(low = {a:UInt32}, high = 3);
 CREATE VIEW values_of AS SELECT {s:String} AS s, {d:Date} AS d, {n:Nullable(UInt8)} AS n, {r:Array(UInt8)} AS r;
 CREATE VIEW of_name AS SELECT {c:Identifier} AS c FROM t;
-CREATE VIEW one AS SELECT 1 AS one, currentDatabase() AS db FORMAT TSV
+CREATE VIEW one AS SELECT 1 AS one, currentDatabase() AS db FORMAT TSV;
+CREATE TABLE deep (k UInt32, p Tuple(a UInt8, b String), `n.a` Array(UInt8), `n.b` Array(String)) ENGINE = MergeTree ORDER BY k;
+INSERT INTO deep SELECT number, (number % 3, toString(number)), [1, number], ['x', 'y'] FROM numbers(9);
+CREATE VIEW of_deep AS SELECT k, p.a, p.b AS b, n.a, deep.k AS q, n.b FROM deep;
+CREATE VIEW all_deep AS SELECT * FROM deep;
+CREATE VIEW in_zone AS SELECT k, toString(toDateTime(k, 'UTC')) AS t, d FROM t SETTINGS session_timezone = 'Asia/Tokyo'
 -- selects
 SELECT * FROM plain ORDER BY ALL;
 SELECT count() FROM plain;
@@ -150,7 +155,16 @@ SELECT b FROM unions WHERE a IN (SELECT k FROM plain WHERE k < 6) ORDER BY ALL;
 SELECT toTypeName(k), toTypeName(s) FROM typed LIMIT 1;
 SELECT s FROM typed WHERE k = 3 AND s = 'new' ORDER BY ALL;
 SELECT x FROM joined WHERE v = 1 AND k = 1;
-SELECT sum(c) FROM grouped WHERE l != 'a'
+SELECT sum(c) FROM grouped WHERE l != 'a';
+SELECT * FROM of_deep ORDER BY k;
+SELECT `p.a` FROM of_deep WHERE `p.a` = 1 AND k > 2 ORDER BY ALL;
+SELECT b, q FROM of_deep WHERE b = '4';
+SELECT `n.a` FROM of_deep WHERE k = 2;
+SELECT p.a, n.b FROM all_deep WHERE p.b = '5' AND has(n.a, 5);
+SELECT tupleElement(p, 'a') AS a, count() FROM all_deep GROUP BY a ORDER BY a;
+SELECT k FROM all_deep ARRAY JOIN n WHERE n.a = 3 ORDER BY ALL;
+SELECT count() FROM in_zone WHERE d > '2020-01-05' AND t LIKE '%:0_';
+SELECT t FROM in_zone WHERE k = 7 ORDER BY ALL
 -- changes
 CREATE VIEW plain AS SELECT 1;
 CREATE VIEW IF NOT EXISTS plain AS SELECT 1;
