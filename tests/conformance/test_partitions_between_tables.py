@@ -23,6 +23,7 @@ STRUCTURES = {
     "another partition key": (COLUMNS, "MergeTree PARTITION BY p % 2 ORDER BY k"),
     "another engine": (COLUMNS, "ReplacingMergeTree PARTITION BY p ORDER BY k"),
     "an index more": (f"{COLUMNS}, INDEX i d TYPE minmax", ENGINE),
+    "a projection": (f"{COLUMNS}, PROJECTION pr (SELECT k, s ORDER BY s)", ENGINE),
     "another default": ("p UInt8, k Int64, s Nullable(String) DEFAULT 'x', d Decimal(9, 2)", ENGINE),
     "an alias more": (f"{COLUMNS}, a UInt8 ALIAS p", ENGINE),
 }

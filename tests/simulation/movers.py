@@ -70,6 +70,13 @@ class Mover(Admin):
         return self.open_table(directory)
 
 
+class Taker(Mover):
+    """Takes the same parts over again and again, and drops them in between."""
+
+    def actions(self):
+        return {self.take_over: 6, self.found: 2, self.drop: 3, self.reopen: 0.3, self.idle: 1}
+
+
 class JointReader(Reader):
     """Reads all tables at once."""
 

@@ -14,7 +14,7 @@ from tests.simulation.admins import Attacher, Borrower, Killer, Mutator, Surgeon
 from tests.simulation.inserters import Caller, Inserter, Repeater, Rival, Streamer
 from tests.simulation.keepers import Checkpointer, Collector, Inspector, Publisher
 from tests.simulation.leaders import Contender, Desk, Hasty, Leader
-from tests.simulation.movers import JointReader, Mover
+from tests.simulation.movers import JointReader, Mover, Taker
 from tests.simulation.nodes import Merger
 from tests.simulation.planned import NodeThread, PlannedNode
 from tests.simulation.rewriters import Rewriter
@@ -387,6 +387,29 @@ TRANSACTIONS: tuple[Stage, ...] = (
         leaps=0.15,
         pace_s=2.0,
         crash_rate=0.003,
+    ),
+    # So much time goes by that coordinators are given up all the time, while they decide.
+    Stage((*_MOVERS, *several("insert", Inserter, 3), _JOINT[0]), leaps=0.0, pace_s=60.0, preempt=0.4),
+    # The same parts go to a table again and again, while its collector is about to let go of them.
+    Stage(
+        (*several("taker", Taker, 2), _INSERT, *_SWEEPERS, _JOINT[0]),
+        names(_SWEEPERS),
+        {"create": 0.5},
+        {**_SWEPT, "write_amplification_target": "0"},
+        naps=0.15,
+        leaps=0.15,
+        pace_s=2.0,
+    ),
+    # A coordinator sleeps between the entries of two tables, until nobody knows any more that it was given up.
+    Stage(
+        (*_MOVERS, *several("insert", Inserter, 2), *_SWEEPERS),
+        names(_MOVERS),
+        {"create": 0.3},
+        {**_SWEPT, "write_amplification_target": "0"},
+        naps=0.2,
+        leaps=0.2,
+        pace_s=2.0,
+        preempt=0.05,
     ),
 )
 

@@ -20,7 +20,7 @@ from mergelake.sql import show, statements as s
 from mergelake.sql.altering_partitions import alter_partitions
 from mergelake.sql.ddl import with_columns
 from mergelake.sql.inserting import run_insert
-from mergelake.sql.mutating import kill_mutations, run_mutation
+from mergelake.sql.mutating import alter_schema, kill_mutations, materialize_ttl, run_mutation
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.settings import check_changes, check_of_statement, check_permitted, judged, merged
 from mergelake.sql.virtual import create_union, create_view, opened, schema_of, shown
@@ -138,9 +138,11 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case s.UndropDatabase(name):
             db.warehouse.undrop_database(name)
         case s.AlterSchema(name, commands):
-            db.open(name).alter(commands)
+            alter_schema(db, name, commands)
         case s.WriteProjection():
             _write_projection(db, statement)
+        case s.MaterializeTtl():
+            materialize_ttl(db, statement)
         case s.Set(settings):
             _set(db, settings)
         case _:

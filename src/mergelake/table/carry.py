@@ -20,7 +20,11 @@ from mergelake.log.operations import AddParts, AlterMetadata, TableOp
 from mergelake.log.retention import refers
 from mergelake.log.state import ActivePart, State
 from mergelake.log.volatile import lacking
+from mergelake.order.projections import table_projections
+from mergelake.order.ttl import has_ttl, table_ttl
+from mergelake.parts.evolve import can_evolve
 from mergelake.table.clone import with_lacks
+from mergelake.table.fit import check_projections_fit, definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +43,14 @@ def carried(
     """Parts of a state of the table in directory `source`, in block order, for the table in `target` in state `there`.
 
     The schemas fit (`fit.check_fit`). `base_version` is that of the new parts. INCOMPATIBLE_COLUMNS if they lack a
-    column that the other table fills in another way.
+    column that the other table fills in another way, NOT_IMPLEMENTED if it would convert one in another way.
     """
     columns = _column_ids(state, there.schema)
     _check_lacking(state.schema, there.schema, parts)
+    check_projections_fit(state.schema, there.schema, parts)
     ops, versions = _older_schemas(state, parts, there, columns)
+    _check_conversions(state, there.schema, parts, versions)
+    times, digests = _times(state.schema, there.schema), _digests(state.schema, there.schema)
     moved = [
         (
             replace(
@@ -53,6 +60,11 @@ def carried(
                 level=part.info.level,
                 columns=tuple(columns.get(old, old) for old in part.manifest.columns),
                 schema_version=versions[part.manifest.schema_version],
+                ttl={times[name]: held for name, held in part.manifest.ttl.items() if name in times},
+                projections={
+                    name: facts._replace(digest=digests.get((name, facts.digest), ""))
+                    for name, facts in part.manifest.projections.items()
+                },
             ),
             [replace(m, schema_version=versions[m.schema_version]) for m in lacking(state.mutations, part.info)],
         )
@@ -88,6 +100,25 @@ def _column_ids(state: State, target: TableSchema) -> dict[int, int]:
     return out
 
 
+def _times(source: TableSchema, target: TableSchema) -> dict[str, str]:
+    """What the times of an element of the TTL are called in the source -> and of the same element in the target.
+
+    The names have the ids of columns in them (`order.ttl`).
+    """
+    if not (has_ttl(source) and has_ttl(target)):
+        return {}
+    there = {element.element: element.key for element in table_ttl(target).elements}
+    return {e.key: there[e.element] for e in table_ttl(source).elements if e.element in there}
+
+
+def _digests(source: TableSchema, target: TableSchema) -> dict[tuple[str, str], str]:
+    """Name and digest of a projection in the source -> digest in the target, which has the ids of its columns in it."""
+    if not source.projections:
+        return {}
+    there = {projection.name: projection.digest for projection in table_projections(target)}
+    return {(each.name, each.digest): there.get(each.name, "") for each in table_projections(source)}
+
+
 def _check_lacking(source: TableSchema, target: TableSchema, parts: Sequence[ActivePart]) -> None:
     held = [set(part.manifest.columns) for part in parts]
     for column in source.stored:
@@ -98,6 +129,30 @@ def _check_lacking(source: TableSchema, target: TableSchema, parts: Sequence[Act
             raise error("INCOMPATIBLE_COLUMNS", message, f"ALTER TABLE … MATERIALIZE COLUMN {column.name} writes it")
 
 
+def _check_conversions(
+    state: State, target: TableSchema, parts: Sequence[ActivePart], versions: dict[int, int]
+) -> None:
+    """NOT_IMPLEMENTED for a part whose values are converted on reading, and would be otherwise in the target.
+
+    `versions` are those of the target's schemas by those of the source. A conversion without loss is the same in one
+    step as in several.
+    """
+    for part in parts:
+        version = part.manifest.schema_version
+        written = {column.id: column.type for column in state.schemas[version].stored}
+        for column in state.schema.stored:
+            changes = column.changed_since(version)
+            if not changes or column.id not in part.manifest.columns:
+                continue
+            there = target.column(column.name).changed_since(versions[version])
+            types = [written[column.id], *(change.type for change in changes)]
+            types_there = [types[0], *(change.type for change in there)]
+            lossless = all(map(can_evolve, types, types[1:])) and all(map(can_evolve, types_there, types_there[1:]))
+            if not lossless and [(c.type, c.null) for c in changes] != [(c.type, c.null) for c in there]:
+                message = f"Part {part.name} has column {column.name} in the type {types[0]} of before"
+                raise error("NOT_IMPLEMENTED", message, "OPTIMIZE TABLE … FINAL writes it in the newest one")
+
+
 def _older_schemas(
     state: State, parts: Sequence[ActivePart], there: State, columns: dict[int, int]
 ) -> tuple[list[TableOp], dict[int, int]]:
@@ -106,31 +161,36 @@ def _older_schemas(
     """
     versions: dict[int, int] = {}
     added: list[TableSchema] = []
-    newest = there.schema_version
+    current = there.schema
     used = {part.manifest.schema_version for part in parts}
     used |= {m.schema_version for part in parts for m in lacking(state.mutations, part.info)}
     for version in sorted(used):
         old = state.schemas[version]
-        moved = replace(old, columns=tuple(replace(column, id=columns[column.id]) for column in old.columns))
-        known = [v for v, schema in there.schemas.items() if _as_written(schema) == _as_written(moved)]
-        if known:
-            versions[version] = there.schema_version if there.schema_version in known else known[-1]
-            continue
-        versions[version] = newest + len(added) + 1
-        added.append(moved)
+        moved = tuple(replace(column, id=columns[column.id], changes=()) for column in old.columns)
+        old = replace(old, columns=moved, indices=tuple(replace(index, since=0) for index in old.indices))
+        if _as_written(old) == _as_written(current):
+            versions[version] = current.version
+        else:
+            added.append(old)
+            versions[version] = current.version + len(added)
     if not added:
         return [], versions
-    following = 1 + max(*columns.values(), there.schema.next_column_id - 1)
-    schemas = [*added, there.schema]
+    newest = current.version + len(added) + 1
+    # What older files of the name of an index hold is not known here: parts that were there before lose it, too.
+    trusted = set.intersection(*(set(map(definition, schema.indices)) for schema in added))
+    indices = tuple(i if definition(i) in trusted else replace(i, since=newest) for i in current.indices)
+    following = 1 + max(*columns.values(), current.next_column_id - 1)
+    schemas = [*added, replace(current, indices=indices)]
     return [
-        AlterMetadata(replace(schema, version=newest + at, next_column_id=following))
-        for at, schema in enumerate(schemas, 1)
+        AlterMetadata(replace(schema, version=at, next_column_id=following))
+        for at, schema in enumerate(schemas, current.version + 1)
     ], versions
 
 
 def _as_written(schema: TableSchema) -> tuple[object, ...]:
-    """What a part depends on that was written with a schema."""
-    return [(c.id, c.name, c.type) for c in schema.stored], schema.indices, schema.order_by, schema.primary_key
+    """What files of a part depend on that was written with a schema."""
+    held = {column.id: (column.name, column.type) for column in schema.stored}
+    return held, set(map(definition, schema.indices)), schema.order_by, schema.primary_key
 
 
 def _keys(keys: Iterable[str], source: str, target: str) -> dict[str, str]:

@@ -139,7 +139,7 @@ class Catalog:
     def _begin_checked(self, schema: TableSchema) -> TableHandle:
         from mergelake.table.define import check_schema  # loads kernels that opening a table does not need
 
-        return self._begin_table(self._ids.new_id(), check_schema(schema))
+        return self._begin_table(self._ids.new_id(), check_schema(schema.of_new_table()))
 
     def begin_table(self, name: Name, schema: TableSchema) -> TableHandle:
         """A new table that is to be called `name`, and is not yet: `put_table` or `drop_nameless` follows.

@@ -86,6 +86,7 @@ def _attach(handle: TableHandle, choose: Callable[[State], Sequence[DetachedPart
     def build(state: State) -> Sequence[TableOp]:
         added, detached = [], {}
         for part in choose(state):
+            _check_lacks(state, part)
             new_id = new_ids.setdefault(part.manifest.id, handle.ids.new_id())
             new = replace(part.manifest, id=new_id, base_version=state.version, level=part.info.level)
             added.append((new, part.lacks))
@@ -94,6 +95,18 @@ def _attach(handle: TableHandle, choose: Callable[[State], Sequence[DetachedPart
 
     handle.refresh()
     return commit_judged(handle, build).version
+
+
+def _check_lacks(state: State, part: DetachedPart) -> None:
+    """INCOMPATIBLE_COLUMNS for a part that lacks a mutation which would mean something else by now."""
+    from mergelake.table.alter.needs import changed_for  # loads kernels that opening a table does not need
+
+    for mutation in part.lacks:
+        then = state.schemas.get(mutation.schema_version, state.schema)
+        name = changed_for(mutation, then, state.schema) if then.columns != state.schema.columns else None
+        if name is not None:
+            message = f"Part {part.info} lacks {mutation.name}, and its column {name} has been altered since"
+            raise error("INCOMPATIBLE_COLUMNS", message, "AS OF the version before DETACH shows its rows")
 
 
 def _detached(state: State, name: str) -> DetachedPart:
