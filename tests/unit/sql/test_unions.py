@@ -89,29 +89,29 @@ def test_a_union_that_reaches_itself_through_a_view_ends(db):
         db.sql("SELECT count() FROM loop")
 
 
-@pytest.mark.parametrize(
-    ("statement", "name"),
-    [
-        ("INSERT INTO all_parts VALUES (1, 'a', 1)", "NOT_IMPLEMENTED"),
-        ("ALTER TABLE all_parts ADD COLUMN x UInt8", "NOT_IMPLEMENTED"),
-        ("CREATE TABLE m ENGINE = Merge('default', '^none')", "CANNOT_EXTRACT_TABLE_STRUCTURE"),
-        ("CREATE TABLE m ENGINE = Merge('default', '(')", "CANNOT_COMPILE_REGEXP"),
-        ("CREATE TABLE m ENGINE = Merge('nowhere', '^part')", "UNKNOWN_DATABASE"),
-        ("CREATE TABLE nowhere.m ENGINE = Merge('default', '^part')", "UNKNOWN_DATABASE"),
-        ("CREATE TABLE m ENGINE = Merge('^part_')", "NUMBER_OF_ARGUMENTS_DOESNT_MATCH"),
-        ("CREATE TABLE m ENGINE = Merge(1, '^part_')", "BAD_ARGUMENTS"),
-        ("CREATE TABLE m ENGINE = Merge('default', '^part_') ORDER BY k", "BAD_ARGUMENTS"),
-        ("CREATE TABLE m ENGINE = Merge('default', '^part_') TTL d", "BAD_ARGUMENTS"),
-        ("CREATE TABLE m ENGINE = Merge('default', '^part_') AS SELECT 1", "NOT_IMPLEMENTED"),
-        ("CREATE TABLE m (k UInt64 ALIAS 1) ENGINE = Merge('default', '^part_')", "NOT_IMPLEMENTED"),
-        ("CREATE TABLE m (k UInt64, INDEX i k TYPE minmax) ENGINE = Merge('default', '^part_')", "NOT_IMPLEMENTED"),
-        ("REPLACE TABLE m ENGINE = Merge('default', '^part_')", "UNKNOWN_TABLE"),
-        ("SELECT * FROM all_parts AS OF VERSION 1", "NOT_IMPLEMENTED"),
-        ("SELECT * FROM all_parts PREWHERE k = 1", "ILLEGAL_PREWHERE"),
-        ("SELECT * FROM merge('^none')", "CANNOT_EXTRACT_TABLE_STRUCTURE"),
-        ("SELECT * FROM merge(file('/etc/passwd'), '^none')", "BAD_ARGUMENTS"),
-    ],
-)
-def test_what_makes_no_sense_changes_nothing(db, statement, name):
-    with refused(db, name):
-        db.sql(statement)
+REFUSED = [
+    ("INSERT INTO all_parts VALUES (1, 'a', 1)", "NOT_IMPLEMENTED"),
+    ("ALTER TABLE all_parts ADD COLUMN x UInt8", "NOT_IMPLEMENTED"),
+    ("CREATE TABLE m ENGINE = Merge('default', '^none')", "CANNOT_EXTRACT_TABLE_STRUCTURE"),
+    ("CREATE TABLE m ENGINE = Merge('default', '(')", "CANNOT_COMPILE_REGEXP"),
+    ("CREATE TABLE m ENGINE = Merge('nowhere', '^part')", "UNKNOWN_DATABASE"),
+    ("CREATE TABLE nowhere.m ENGINE = Merge('default', '^part')", "UNKNOWN_DATABASE"),
+    ("CREATE TABLE m ENGINE = Merge('^part_')", "NUMBER_OF_ARGUMENTS_DOESNT_MATCH"),
+    ("CREATE TABLE m ENGINE = Merge(1, '^part_')", "BAD_ARGUMENTS"),
+    ("CREATE TABLE m ENGINE = Merge('default', '^part_') ORDER BY k", "BAD_ARGUMENTS"),
+    ("CREATE TABLE m ENGINE = Merge('default', '^part_') TTL d", "BAD_ARGUMENTS"),
+    ("CREATE TABLE m ENGINE = Merge('default', '^part_') AS SELECT 1", "NOT_IMPLEMENTED"),
+    ("CREATE TABLE m (k UInt64 ALIAS 1) ENGINE = Merge('default', '^part_')", "NOT_IMPLEMENTED"),
+    ("CREATE TABLE m (k UInt64, INDEX i k TYPE minmax) ENGINE = Merge('default', '^part_')", "NOT_IMPLEMENTED"),
+    ("REPLACE TABLE m ENGINE = Merge('default', '^part_')", "UNKNOWN_TABLE"),
+    ("SELECT * FROM all_parts AS OF VERSION 1", "NOT_IMPLEMENTED"),
+    ("SELECT * FROM all_parts PREWHERE k = 1", "ILLEGAL_PREWHERE"),
+    ("SELECT * FROM merge('^none')", "CANNOT_EXTRACT_TABLE_STRUCTURE"),
+    ("SELECT * FROM merge(file('/etc/passwd'), '^none')", "BAD_ARGUMENTS"),
+]
+
+
+def test_what_makes_no_sense_changes_nothing(db):
+    for statement, name in REFUSED:
+        with refused(db, name):
+            db.sql(statement)

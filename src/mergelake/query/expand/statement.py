@@ -35,7 +35,7 @@ from mergelake.query.statement.parsed_select import ParsedSelect, TableReference
 from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.wording import check_syntax
 
-LEVELS_MAX = 50
+LEVELS_MAX = 32
 """Views in views, at most."""
 TEXT_MAX = 4_000_000
 """Maximum characters of a statement with its views."""
