@@ -67,27 +67,24 @@ def check_pending(state: State, after: TableSchema) -> None:
     Parts that lack a mutation get it under the newest schema. So the columns of its commands have to stay as they are,
     and no new default reads a column that it updates: for parts that lack the column it would see the values of before.
     """
-    before = state.schema
-    known = {(column.id, column.default_kind, column.default) for column in before.stored}
-    new = [c for c in after.stored if c.default and (c.id, c.default_kind, c.default) not in known]
     for mutation in unfinished(state):
-        affected = changed_for(mutation, before, after)
-        if affected is not None:
-            raise _affected(affected, mutation)
-        for column in new:
-            default = expand_aliases(parse(column.default), after)
-            for name in _columns_of(mutation, before)[1]:
-                if mentions(default, name, after):
-                    raise _affected(name, mutation)
+        name = affected_column(mutation, state.schema, after)
+        if name is not None:
+            raise _affected(name, mutation)
 
 
-def changed_for(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> str | None:
-    """A column of a mutation's commands that is another one after a change; None if they mean the same."""
-    read, _ = _columns_of(mutation, before)
+def affected_column(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> str | None:
+    """A column whose change gives the mutation another meaning, if there is one; it is written for schema `before`."""
+    read, updated = _columns_of(mutation, before)
     for name in read:
         if not after.has(name) or not _is_same(before.column(name), after.column(name)):
             return name
-    return None if _means_the_same(mutation, before, after) else next(iter(read))
+    if not _means_the_same(mutation, before, after):
+        return next(iter(read))
+    known = {(column.id, column.default_kind, column.default) for column in before.stored}
+    new = [c for c in after.stored if c.default and (c.id, c.default_kind, c.default) not in known]
+    defaults = [expand_aliases(parse(column.default), after) for column in new]
+    return next((name for default in defaults for name in updated if mentions(default, name, after)), None)
 
 
 def _is_same(one: Column, other: Column) -> bool:
