@@ -21,7 +21,10 @@ from mergelake.table.refit import commit_judged
 
 
 def drop_part(handle: TableHandle, name: str, kind: str = "drop") -> int:
-    """Drop or detach an active part; returns the version. Volatile parts built on it are cancelled."""
+    """Drop or detach an active part, as `DropParts.kind` says; returns the version.
+
+    Volatile parts built on it are cancelled.
+    """
     _require_name(name)
 
     def build(state: State) -> Sequence[TableOp]:
