@@ -21,7 +21,7 @@ from mergelake.log.operations import (
 )
 from mergelake.log.state import State
 from mergelake.log.volatile import unfinished
-from mergelake.table.clone import check_holds, plan_clone, take_holds
+from mergelake.table.clone import check_holds, plan_clone, take_holds, with_lacks
 from mergelake.table.freeze import freeze, unfreeze
 from mergelake.table.handle import TableHandle
 from mergelake.table.parts import attach_part, attach_partition, drop_part
@@ -199,10 +199,14 @@ class Admin(Actor):
             self.commit(lambda _: [DropRange(name, "detach")])
 
     def attach(self) -> None:
-        """New ids for old bytes; nothing is copied."""
+        """New ids for old bytes, with the mutations that they lack; nothing is copied. It does not look again."""
         detached = self.state.detached
         if detached:
-            attach_partition(self.handle, self.random.choice([None, *{part.info.partition_id for part in detached}]))
+            chosen = self.random.choice(detached)
+            ids, version = self.process.ids, self.state.version
+            part = dataclasses.replace(chosen.manifest, id=ids.new_id(), base_version=version)
+            ops = with_lacks([(part, chosen.lacks)], ids, {part.id: chosen.manifest.id})
+            self.commit(lambda _: ops)
 
     def drop_detached(self) -> None:
         detached = self.state.detached
@@ -300,6 +304,9 @@ class Surgeon(Admin):
         with contextlib.suppress(NotFoundError):  # it was merged meanwhile
             drop_part(self.handle, part.name, kind)
 
+    def attach_partition(self) -> None:
+        attach_partition(self.handle, self.random.choice([None, *PARTITIONS]))
+
     def attach_part(self) -> None:
         detached = self.state.detached
         if detached:
@@ -313,7 +320,13 @@ class Attacher(Surgeon):
     attentive = 0.0
 
     def actions(self):
-        return {self.detach_part: 1, self.attach: 2, self.freeze: 0.2, self.unfreeze: 0.2}
+        return {
+            self.detach_part: 1,
+            self.attach: 2,
+            self.attach_partition: 0.5,
+            self.freeze: 0.2,
+            self.unfreeze: 0.2,
+        }
 
     def freeze(self) -> None:
         freeze(self.handle, "", self.random.choice([None, *PARTITIONS]))

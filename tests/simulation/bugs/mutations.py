@@ -17,6 +17,7 @@ from mergelake.mutate import commit as results, plan as mutate_plan
 from mergelake.node import plan, worker
 from mergelake.store.protocol import OutcomeUnknown, Stored
 from mergelake.table import handle, mutations, parts
+from tests.simulation import admins
 from tests.simulation.bugs.registry import allowed, both, bug
 
 _LACKING = (elements, fold, merge_plan, mutate_plan, volatile, handle)
@@ -327,10 +328,10 @@ def _built(last) -> AbstractContextManager[object]:
 def an_attached_part_has_lost_the_mutations_that_it_lacked():
     real = parts.with_lacks
 
-    def careless(added, ids, detached=None):
-        return real([(part, ()) for part, _ in added], ids, detached)
+    def careless(added, ids, *more):
+        return real([(part, ()) for part, _ in added], ids, *more)
 
-    return mock.patch.object(parts, "with_lacks", careless)
+    return both(*(mock.patch.object(room, "with_lacks", careless) for room in (parts, admins)))
 
 
 @bug

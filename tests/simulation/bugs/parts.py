@@ -115,18 +115,10 @@ def detached_parts_are_attached_twice():
 
 
 @bug
-def rows_that_lack_a_mutation_are_detached():
-    real = conflict._check_drop
-    return mock.patch.object(
-        conflict, "_check_drop", lambda state, op: real(state, dataclasses.replace(op, kind="drop"))
-    )
-
-
-@bug
 def a_drop_cuts_through_a_part():
     real = conflict._check_drop
     return mock.patch.object(
-        conflict, "_check_drop", lambda state, op: real(state, dataclasses.replace(op, max_block=None))
+        conflict, "_check_drop", lambda state, op, at: real(state, dataclasses.replace(op, max_block=None), at)
     )
 
 
