@@ -128,3 +128,66 @@ def test_a_table_that_was_never_altered_costs_what_it_did(served: Served) -> Non
     served.table.attach_statement()
     used = served.db.warehouse.store.counters - before
     assert (used.list, used.put) == (1, 0)
+
+
+def test_a_server_goes_on_while_indexes_and_constraints_change(served: Served) -> None:
+    served.table.publish()
+    served.attach()
+    served.db.sql(
+        "ALTER TABLE t ADD INDEX i v TYPE minmax, ADD CONSTRAINT c CHECK k > 0, ADD COLUMN e Int8 EPHEMERAL, "
+        "MODIFY COMMENT 'x'"
+    )
+    served.insert(2)
+    served.table.publish()
+    served.wait("k, v, s, d")
+    served.table.materialize_index("i")
+    served.table.publish()  # the mutation is written down first
+    served.wait("k, v, s, d")
+    served.attach()
+    served.wait()
+    forced = "SELECT k FROM default.served WHERE v = 1 SETTINGS force_data_skipping_indices = 'i'"
+    assert str(served.oracle.query(forced, "TSV")) == "1\n"
+    served.db.sql("ALTER TABLE t CLEAR INDEX i")
+    served.insert(3)
+    served.table.publish()
+    served.wait()
+    assert str(served.oracle.query(forced, "TSV")) == "1\n"
+    served.db.sql("ALTER TABLE t DROP INDEX i, DROP CONSTRAINT c")
+    served.insert(4)
+    served.table.publish()
+    served.wait()
+    assert str(served.oracle.query(forced, "TSV")) == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("DROP INDEX i, ADD INDEX i d TYPE minmax", "index i is another one now"),
+        ("ADD COLUMN x UInt8, MODIFY ORDER BY (k, x)", "its keys"),
+    ],
+)
+def test_another_index_of_a_name_or_another_key_is_shown_to_new_definitions_only(
+    served: Served, change: str, why: str
+) -> None:
+    served.db.sql("ALTER TABLE t ADD INDEX i v TYPE minmax")
+    for k in range(2, 6):
+        served.insert(k)
+    served.table.publish()
+    served.attach()
+    served.wait()
+    served.db.sql(f"ALTER TABLE t {change}")
+    served.insert(9)
+    served.table.refresh()
+    with pytest.raises(ml.MergelakeError, match=why):
+        served.table.publish()
+    time.sleep(1.2)
+    assert served.seen("k") == "1\n2\n3\n4\n5\n"
+    served.oracle.query("DROP TABLE default.served SYNC")
+    served.table.publish(redefine=True)
+    served.attach()
+    served.wait()
+    for k in (2, 9):
+        for condition in (f"d = {k if k == 9 else k + 1}", f"v = {k}"):
+            own = served.db.sql(f"SELECT k FROM t WHERE {condition} ORDER BY k").encoded("TSV").decode()
+            text = f"SELECT k FROM default.served WHERE {condition} ORDER BY k"
+            assert str(served.oracle.query(text, "TSV")) == own

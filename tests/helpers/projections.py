@@ -10,23 +10,12 @@ COLUMNS = {
     "k": "UInt32", "v": "Int32", "s": "String", "n": "Nullable(Int16)", "lc": "LowCardinality(String)",
     "d": "Date", "f": "Float64", "m": "Decimal(9, 2)", "u": "UInt64", "ns": "Nullable(String)", "t": "DateTime",
 }  # fmt: skip
-_ORDERS = (
-    "v",
-    "s",
-    "n",
-    "lc",
-    "d",
-    "f",
-    "m",
-    "u",
-    "v % 7",
-    "toYYYYMM(d)",
-    "lower(s)",
-    "-v",
-    "ns",
-    "t",
-    "cityHash64(s)",
-)
+_ORDERS = {
+    "v": "= 5", "s": "= 'S7'", "n": "= 3", "lc": "= 'lc1'", "d": "= '2026-02-01'", "f": "= 1.25", "m": "> 40",
+    "u": "< 100000000000000000", "v % 7": "= 3", "toYYYYMM(d)": "= 202602", "lower(s)": "= 's7'", "-v": "= 5",
+    "ns": "= '3'", "t": "< '2026-01-01 02:00:00'", "cityHash64(s)": "= cityHash64('S7')",
+}  # fmt: skip
+"""What a normal projection may be ordered by -> a condition that few rows satisfy."""
 _KEYS = (
     "v % 7",
     "d",
@@ -52,7 +41,7 @@ _AGGREGATES = (
 def draw_projection(seed: random.Random) -> str:
     """The SELECT of a projection."""
     if seed.random() < 0.5:
-        order = seed.sample(_ORDERS, seed.randint(1, 2))
+        order = seed.sample(list(_ORDERS), seed.randint(1, 2))
         items = ["*"] if seed.random() < 0.3 else seed.sample(list(COLUMNS), seed.randint(1, 5))
         return f"SELECT {', '.join(items)} ORDER BY {', '.join(order)}"
     keys = seed.sample(_KEYS, seed.randint(0, 2))
@@ -69,8 +58,8 @@ def question(projection: str, table: str) -> str:
         return f"SELECT {items} FROM {table} GROUP BY {keys} ORDER BY ({keys},)"
     if "ORDER BY" in projection:
         items, _, keys = projection.removeprefix("SELECT ").partition(" ORDER BY ")
-        first = keys.split(",")[0]
-        return f"SELECT {items} FROM {table} WHERE ({first}) IS NOT NULL ORDER BY ALL"
+        first = next(key for key in sorted(_ORDERS, key=len, reverse=True) if keys.startswith(key))
+        return f"SELECT {items} FROM {table} WHERE {first} {_ORDERS[first]} ORDER BY ALL"
     return f"SELECT {_certain(projection.removeprefix('SELECT ')) or 'count()'} FROM {table}"
 
 

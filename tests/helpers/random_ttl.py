@@ -34,14 +34,14 @@ class RandomTtl:
     kind: str
     """The type of the time."""
 
-    def rows(self, rng: random.Random, most: int = 30) -> str:
-        """The values of an INSERT."""
-        return ", ".join(self._row(rng) for _ in range(rng.randrange(1, most)))
+    def rows(self, rng: random.Random, most: int = 30, *, epoch: float = 0.1) -> str:
+        """The values of an INSERT; `epoch` is the share of rows that never expire."""
+        return ", ".join(self._row(rng, epoch) for _ in range(rng.randrange(1, most)))
 
-    def _row(self, rng: random.Random) -> str:
+    def _row(self, rng: random.Random, share: float) -> str:
         pattern, epoch = _TIMES[self.kind]
         day = rng.choice(_OLD * 2 + _FAR)
-        time = epoch if rng.random() < 0.1 else pattern.format(day)
+        time = epoch if rng.random() < share else pattern.format(day)
         number = "NULL" if rng.random() < 0.3 else str(rng.randrange(-3, 9))
         return (
             f"('{time}', {rng.randrange(4)}, '{rng.choice('abc')}', {number}, {rng.randrange(100)}, "
@@ -49,33 +49,40 @@ class RandomTtl:
         )
 
 
-def draw(rng: random.Random) -> RandomTtl:
-    """A table with at least one TTL."""
-    kind = rng.choice(list(_TIMES))
+def time(rng: random.Random) -> str:
+    """A time at which rows expire."""
+    return rng.choice(_SHIFTS).format(d="d")
 
-    def time() -> str:
-        return rng.choice(_SHIFTS).format(d="d")
 
-    elements = []
-    key, group = rng.choice(_KEYS)
+def elements(rng: random.Random, group: str = "", sets: tuple[str, ...] = ()) -> str:
+    """The elements of a TTL clause; `group`: keys of a GROUP BY."""
+    made = []
     if rng.random() < 0.5:
-        elements.append(time())
-    elements += [f"{time()} {rng.choice(('', 'DELETE '))}WHERE {rng.choice(_WHERES)}" for _ in range(rng.randrange(3))]
-    if rng.random() < 0.4:
-        chosen = rng.choice([each for each in _SETS if "s = " not in each or key == "k"])
-        elements.append(f"{time()} GROUP BY {group}" + (f" SET {chosen}" if chosen else ""))
+        made.append(time(rng))
+    made += [f"{time(rng)} {rng.choice(('', 'DELETE '))}WHERE {rng.choice(_WHERES)}" for _ in range(rng.randrange(3))]
+    if group and rng.random() < 0.4:
+        chosen = rng.choice(sets)
+        made.append(f"{time(rng)} GROUP BY {group}" + (f" SET {chosen}" if chosen else ""))
     codecs = ("ZSTD(5)", "LZ4HC(3)", "NONE")
-    elements += [f"{time()} RECOMPRESS CODEC({rng.choice(codecs)})" for _ in range(rng.randrange(3))]
-    rng.shuffle(elements)
+    made += [f"{time(rng)} RECOMPRESS CODEC({rng.choice(codecs)})" for _ in range(rng.randrange(3))]
+    rng.shuffle(made)
     # As ClickHouse keeps the times of equal expressions together, they are all different here.
-    elements = list({each.split(" WHERE")[0].split(" DELETE")[0]: each for each in elements}.values())
+    made = list({each.split(" WHERE")[0].split(" DELETE")[0]: each for each in made}.values())
+    made.sort(key=lambda each: "GROUP BY" in each and " SET " not in each)  # nothing can follow such a one
+    return ", ".join(made) or "d"
 
-    elements.sort(key=lambda each: "GROUP BY" in each and " SET " not in each)  # nothing can follow such a one
+
+def draw(rng: random.Random, *, groups: bool = True, plain: bool = False) -> RandomTtl:
+    """A table with at least one TTL; `plain`: without any. `groups`: with a GROUP BY in some."""
+    kind = rng.choice(list(_TIMES))
+    key, group = rng.choice(_KEYS)
+    clause = elements(rng, group if groups else "", tuple(each for each in _SETS if "s = " not in each or key == "k"))
 
     def ttl(share: float) -> str:
-        return f" TTL {time()}" if rng.random() < share else ""
+        return f" TTL {time(rng)}" if rng.random() < share and not plain else ""
 
-    engine = rng.choice(_ENGINES)
+    # Sums of values that have expired depend on whether the parts that lack the column were written before.
+    engine = rng.choice([each for each in _ENGINES if not plain or "Summing" not in each])
     fixed = 0.0 if engine == "SummingMergeTree" else 0.3
     columns = (
         f"d {kind}, k UInt8, s LowCardinality(String), n Nullable(Int64){ttl(fixed)}, x Int32 DEFAULT k + 7{ttl(0.3)}, "
@@ -83,7 +90,6 @@ def draw(rng: random.Random) -> RandomTtl:
     )
     columns += ", INDEX i v TYPE minmax" if rng.random() < 0.3 else ""
     partition = rng.choice(("", "", "PARTITION BY k % 2 "))
-    clause = f" TTL {', '.join(elements)}" if elements or " TTL " not in columns else ""
-    if clause == " TTL ":
-        clause = " TTL d"
-    return RandomTtl(f"({columns}) ENGINE = {engine} {partition}ORDER BY {key}{clause}", kind)
+    only_columns = " TTL " in columns and rng.random() < 0.3
+    last = "" if plain or only_columns else f" TTL {clause}"
+    return RandomTtl(f"({columns}) ENGINE = {engine} {partition}ORDER BY {key}{last}", kind)

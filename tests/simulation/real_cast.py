@@ -16,6 +16,7 @@ from mergelake.log.volatile import unfinished
 from mergelake.mutate.submit import kill, submit
 from mergelake.mutate.validate import Submission
 from mergelake.node.serving import VolatileService
+from mergelake.table.parts import attach_partition, drop_part, drop_partition
 from mergelake.table.volatile_reads import PEERS, VolatileReads
 from tests.simulation.actors import Actor
 from tests.simulation.network import SimPeers
@@ -150,6 +151,26 @@ class RealMutator(User):
 
     def optimize(self) -> None:
         self.lake.optimize(final=self.random.random() < 0.5)
+
+
+class RealSurgeon(RealMutator):
+    """Takes parts and partitions aside and back, while mutations of them are pending."""
+
+    def actions(self):
+        return {self.mutate: 3, self.kill: 0.5, self.detach: 1, self.detach_part: 1, self.attach: 2, self.idle: 3}
+
+    def detach(self) -> None:
+        name = self.random.choice([None, *map(str, PARTITIONS)])
+        self.check(drop_partition(self.handle, name, "detach"))
+
+    def detach_part(self) -> None:
+        parts = [*self.state.parts()]
+        if parts:
+            with contextlib.suppress(NotFoundError):  # it was merged meanwhile
+                self.check(drop_part(self.handle, self.random.choice(parts).name, "detach"))
+
+    def attach(self) -> None:
+        self.check(attach_partition(self.handle, self.random.choice([None, *map(str, PARTITIONS)])))
 
 
 class RealReader(User):

@@ -18,7 +18,7 @@ from tests.simulation.bucket import Bucket, Fault
 from tests.simulation.keepers import Collector
 from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine
 from tests.simulation.real_alterer import Alterer, alters
-from tests.simulation.real_cast import Changer, PeerReader, RealInserter, RealMutator, RealNode, RealReader
+from tests.simulation.real_cast import Changer, PeerReader, RealInserter, RealMutator, RealNode, RealReader, RealSurgeon
 from tests.simulation.real_rows import ENGINES, NAMES, RealRows, row_of, schema_of
 from tests.simulation.table import Peek, Table
 from tests.simulation.threads import SimPool
@@ -45,6 +45,7 @@ PEERS = (
     ("peer reader 2", PeerReader),
 )
 """Where nodes serve volatile parts: more of them, and who reads them."""
+SURGEONS = (("surgeon 1", RealSurgeon), ("surgeon 2", RealSurgeon))
 _POOLS = (
     "parts.spool",
     "parts.objects",
@@ -60,6 +61,11 @@ _POOLS = (
 def has_peers(seed: int) -> bool:
     """Whether nodes serve volatile parts to readers that ask for them."""
     return seed // 4 % 2 == 1  # with every engine
+
+
+def has_surgeons(seed: int) -> bool:
+    """Whether parts are detached and attached."""
+    return seed % 1000 >= 500
 
 
 class RealTable(Table):
@@ -109,7 +115,8 @@ class RealWorld(World):
             }
         )
         altering = (("alterer 1", Alterer), ("alterer 2", Alterer)) if alters(seed) else ()
-        for name, role in (*(PEERS if self.has_peers else CAST), *altering):
+        surgery = SURGEONS if has_surgeons(seed) else ()
+        for name, role in (*(PEERS if self.has_peers else CAST), *altering, *surgery):
             if draw.random() < 0.9:
                 self.start(Machine(name, draw.uniform(-SKEW_MAX_S, SKEW_MAX_S)), role)
         self.weather = Weather(self, draw)

@@ -51,7 +51,8 @@ KINDS = (
 
 @pytest.mark.slow
 def test_real_parts_hold_what_python_makes_of_the_same_mutations(capsys):
-    total, failures = run_parallel(range(REAL_ROWS, REAL_ROWS + REAL_SEEDS))
+    surgeons = range(REAL_ROWS + 500, REAL_ROWS + 500 + REAL_SEEDS // 4)
+    total, failures = run_parallel([*range(REAL_ROWS, REAL_ROWS + REAL_SEEDS), *surgeons])
     assert not failures, "\n\n".join(failures)
     with capsys.disabled():
         print(f"\n{total.seeds} worlds of real parts, {total.entries} log entries, {total.requests} requests")

@@ -25,7 +25,7 @@ OF_OTHER_ROOMS = {
     "Result": {"formatted_as", "metered_by", "query_result"},
     "Scan": {"of"},
     "Table": {"alter", "snapshot", "state"},
-    "TableSchema": {"from_json", "to_json", "with_settings"},
+    "TableSchema": {"from_json", "of_new_table", "to_json", "with_settings"},
     "Column": {"changed_since", "from_json", "to_json"},
     "Warehouse": {"handles", "nodes", "opened"},
 }  # fmt: skip

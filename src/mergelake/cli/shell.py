@@ -20,6 +20,8 @@ from mergelake.core.clock import Clock
 from mergelake.core.errors import MergelakeError
 from mergelake.sql.database import Database
 from mergelake.sql.script import split_statements
+from mergelake.sql.statements import Name
+from mergelake.sql.virtual import schema_of
 
 KEYWORDS = [
     "SELECT",
@@ -247,7 +249,7 @@ class Names(Completer):
                 column
                 for table in tables[:_TABLES_COMPLETED]
                 if table in text
-                for column in self._db.table(f"{self._db.current_database}.{table}").schema.names
+                for column in schema_of(self._db, Name("", table)).names
             ]
         except MergelakeError:
             return []  # completion must not fail

@@ -183,6 +183,11 @@ class TableSchema:
         """The same table with other settings."""
         return replace(self, settings=dict(settings))
 
+    def of_new_table(self) -> TableSchema:
+        """The same definition for another table, without the history that it has in this one."""
+        columns = tuple(replace(column, changes=()) for column in self.columns)
+        return replace(self, columns=columns, version=1)
+
     def to_json(self) -> dict[str, Any]:
         """JSON-able form; empty fields are left out."""
         out: dict[str, Any] = {"columns": [column.to_json() for column in self.columns], "engine": self.engine}

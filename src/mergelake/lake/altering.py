@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mergelake.table.alter.columns import ColumnDefinition, Place
     from mergelake.table.alter.command import SchemaCommand
     from mergelake.table.handle import TableHandle
-    from mergelake.views.commands import Update
+    from mergelake.views.commands import Command
 
 
 class AlterMethods:
@@ -26,11 +26,15 @@ class AlterMethods:
     handle: TableHandle
     env: Environment
 
-    def alter(self, commands: Sequence[SchemaCommand]) -> int:
-        """Make several changes in one commit, in order; commands are the classes of `mergelake.table.alter`."""
-        from mergelake.lake.constraints import alter_checked
+    def alter(self, commands: Sequence[SchemaCommand], *, materialize_ttl: bool = True) -> int:
+        """Make several changes in one commit, in order; commands are the classes of `mergelake.table.alter`.
 
-        return alter_checked(self.handle, commands, self.env)
+        `materialize_ttl`: rows and values that have expired by a TTL that is new are removed by the same commit.
+        """
+        from mergelake.lake.constraints import alter_checked
+        from mergelake.lake.expiring import follow_new_ttl
+
+        return alter_checked(self.handle, commands, self.env, follow_new_ttl(self.handle) if materialize_ttl else None)
 
     def add_column(
         self,
@@ -166,7 +170,7 @@ class AlterMethods:
         schema = self.handle.refresh().schema
         return self._submit(materialize_column(schema, name, partition_id), schema)
 
-    def _submit(self, command: Update | None, schema: TableSchema) -> int:
+    def _submit(self, command: Command | None, schema: TableSchema) -> int:
         from mergelake.mutate.submit import submit
         from mergelake.mutate.validate import Submission
 

@@ -18,7 +18,7 @@ from mergelake.scan.plan import plan_scan
 from mergelake.scan.read import read_items
 from mergelake.scan.request import ScanRequest
 from mergelake.table.alter.command import SchemaCommand, altered
-from mergelake.table.alter.commit import RowsChanged, alter
+from mergelake.table.alter.commit import Follow, RowsChanged, alter
 from mergelake.table.alter.constraints import AddConstraint, new_checks
 from mergelake.table.constraints import ConstraintChecks
 from mergelake.table.handle import Snapshot, TableHandle
@@ -27,15 +27,17 @@ ATTEMPTS_MAX = 20
 """Times that rows are read because others changed meanwhile."""
 
 
-def alter_checked(handle: TableHandle, commands: Sequence[SchemaCommand], env: Environment) -> int:
+def alter_checked(
+    handle: TableHandle, commands: Sequence[SchemaCommand], env: Environment, follow: Follow | None = None
+) -> int:
     """Commit commands as `alter` does. VIOLATED_CONSTRAINT if a row breaks a constraint that they add."""
     if not any(isinstance(each, AddConstraint) and each.constraint.kind == "CHECK" for each in commands):
-        return alter(handle, commands)
+        return alter(handle, commands, follow=follow)
     for _ in range(ATTEMPTS_MAX):
         state = handle.refresh()
         _check_rows(handle, state, altered(state.schema, commands), env)
         try:
-            return alter(handle, commands, rows_of=state.version)
+            return alter(handle, commands, rows_of=state.version, follow=follow)
         except RowsChanged:
             continue
     message = f"Rows of the table changed during each of {ATTEMPTS_MAX} attempts to check them"

@@ -97,6 +97,27 @@ class DefinitionMethods(AlterMethods):
 
         return self.alter([DropIndex(name, if_exists)])
 
+    def materialize_index(self, name: str, *, partition_id: str | None = None) -> int:
+        """Give parts that lack the files of a skip index these files; the new version.
+
+        It is a mutation, which changes no row: parts are rewritten later, or by `apply_mutations`. Nothing happens if
+        there is no index of that name.
+        """
+        return self._index_mutation(name, partition_id, clears=False)
+
+    def clear_index(self, name: str, *, partition_id: str | None = None) -> int:
+        """Take the files of a skip index away from parts, until they are merged; the new version. See
+        `materialize_index`.
+        """
+        return self._index_mutation(name, partition_id, clears=True)
+
+    def _index_mutation(self, name: str, partition_id: str | None, *, clears: bool) -> int:
+        from mergelake.views.commands import IndexCommand
+
+        schema = self.handle.refresh().schema
+        known = any(index.name == name for index in schema.indices)
+        return self._submit(IndexCommand(name, clears, partition_id) if known else None, schema)
+
     def modify_order_by(self, order_by: str | Sequence[str]) -> int:
         """Change the sorting key. The primary key stays as it is, and so do the rows of parts.
 

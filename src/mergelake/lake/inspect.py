@@ -16,7 +16,7 @@ from mergelake.log.operations import AddParts, Entry, LogOp, Publish
 from mergelake.log.state import ActivePart, RetiredPart, State
 from mergelake.log.volatile import dependents, leaves, pending
 from mergelake.table.mutations import open_mutations
-from mergelake.views.commands import parse_commands
+from mergelake.views.commands import are_of_ttl, parse_commands
 
 _PARTS = pa.schema(
     [
@@ -137,7 +137,9 @@ def mutations_table(state: State) -> pa.Table:
             "latest_fail_reason": failure.reason if failure else "",
             "latest_fail_error_code_name": failure.code if failure else "",
         }
-        rows += [{**row, "command": f"({command})"} for command in parse_commands(mutation.commands)]
+        of_ttl = are_of_ttl(mutation.commands)
+        commands = ["MATERIALIZE TTL"] if of_ttl else parse_commands(mutation.commands)
+        rows += [{**row, "command": f"({command})"} for command in commands]
     return pa.Table.from_pylist(rows, schema=_MUTATIONS)
 
 

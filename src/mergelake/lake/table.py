@@ -15,6 +15,7 @@ from mergelake.core.settings import TableSettings
 from mergelake.lake.bringing import BringMethods
 from mergelake.lake.definitions import DefinitionMethods
 from mergelake.lake.environment import Environment, is_strong_read
+from mergelake.lake.expiring import TtlMethods
 from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
 from mergelake.lake.overwriting import OverwriteMethods
 from mergelake.lake.partitions import PartitionMethods
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     from mergelake.table.insert import Commit
 
 
-class Table(DefinitionMethods, PublishMethods, PartitionMethods, BringMethods, OverwriteMethods, ProjectionMethods):
+class Table(
+    DefinitionMethods, TtlMethods, PublishMethods, PartitionMethods, BringMethods, OverwriteMethods, ProjectionMethods
+):
     """An open table. Threads may share one.
 
     It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`

@@ -417,15 +417,20 @@ class Warehouse:
         version: int | str | None = None,
         timestamp: datetime | str | int | None = None,
         if_not_exists: bool = False,
+        replace: bool = False,
+        must_exist: bool = False,
     ) -> Table:
         """Create a table with the rows of another, as of a version, a tag or a time, without copying objects.
 
         Later changes of either do not affect the other. Objects that the clone needs are kept, even if the source is
-        dropped.
+        dropped. With `replace` it takes the place of what is called `name`, which is dropped, by one commit.
+        UNKNOWN_TABLE if nothing is and it `must_exist`.
         """
         full, other = split_name(name), self.table(source)
         state = other.state(version, timestamp)
-        handle = self.catalog.clone_table(full, other.handle, state, if_not_exists=if_not_exists)
+        handle = self.catalog.clone_table(
+            full, other.handle, state, if_not_exists=if_not_exists, replace=replace, must_exist=must_exist
+        )
         return Table(".".join(full), handle, self.env)
 
     def gc(self, *, dry_run: bool = False) -> list[tuple[str, CollectReport]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from mergelake.core.engines import COMBINING
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.log.state import State
@@ -22,11 +23,14 @@ def keeps_columns(old: TableSchema, new: TableSchema) -> bool:
 
 
 def outdated_default(state: State, part: PartManifest, sources: Iterable[PartManifest]) -> bool:
-    """Whether a part merged of `sources` holds values of columns that a source lacks, and they are others by now."""
+    """Whether a part merged of `sources` holds values that are others by now: of columns that a source lacks.
+
+    Or those that an engine has computed from several rows, in the types of before.
+    """
     if part.schema_version == state.schema_version or part.schema_version not in state.schemas:
         return False
     held = set(part.columns)
-    if all(held <= set(source.columns) for source in sources):
+    if all(held <= set(source.columns) for source in sources) and state.schema.engine not in COMBINING:
         return False
     return not keeps_columns(state.schemas[part.schema_version], state.schemas[state.schema_version])
 
@@ -39,5 +43,5 @@ def outdated_merges(state: State, after: TableSchema) -> Iterator[str]:
             schema = state.schemas[volatile.recipe.schema_version]
             ids = {column.id for column in schema.stored}
             whole = all(ids <= set(part.manifest.columns) for part in leaves(parts, volatile.info))
-            if not whole and not keeps_columns(schema, after):
+            if not (whole and schema.engine not in COMBINING) and not keeps_columns(schema, after):
                 yield volatile.id

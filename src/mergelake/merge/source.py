@@ -149,7 +149,8 @@ class SourceReader:
     def read_with_deleted(self, names: Sequence[str], batch_rows: int, window_bytes: int) -> Iterator[pa.RecordBatch]:
         """Like `read`, with the rows that are deleted: as many rows as the part has."""
         matches = self._matches
-        assert matches is not None, "there is something to apply"
+        if matches is None:
+            return self._read(names, batch_rows, window_bytes)
         batches = self._read(matches.steps.sources(names), batch_rows, window_bytes)
         return self._changed(names, replace(matches, deleted=None), batches)
 

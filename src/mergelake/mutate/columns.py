@@ -7,7 +7,10 @@ from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema, unknown_column
 from mergelake.core.text import quote_identifier_if_needed, quote_string
+from mergelake.expr.nodes import ColumnRef
 from mergelake.format.defaults import default_array
+from mergelake.mutate.validate import fixed_columns
+from mergelake.order.keys import key_tree
 from mergelake.table.alter.columns import not_found
 from mergelake.table.alter.needs import check_not_of_key
 from mergelake.views.commands import Update
@@ -19,15 +22,19 @@ def materialize_column(schema: TableSchema, name: str, partition_id: str | None 
     """The values of a column as parts are to hold them; None for an ALIAS column, which no part holds.
 
     A column with a DEFAULT keeps the values that it has, those of parts that lack it too; a MATERIALIZED one is
-    computed anew. NO_SUCH_COLUMN_IN_TABLE, and BAD_ARGUMENTS for a column without an expression.
+    computed anew. NO_SUCH_COLUMN_IN_TABLE, CANNOT_UPDATE_COLUMN for one of a key, BAD_ARGUMENTS for one without an
+    expression.
     """
     if not schema.has(name):
         raise unknown_column(name, list(schema.names))
     column = schema.column(name)
+    if any(key_tree(text, schema.names) == ColumnRef(name) for text in schema.order_by):
+        raise error("CANNOT_UPDATE_COLUMN", f"Cannot UPDATE key column {name}", "Every part has it")
     if not column.default:
         message = f"Cannot materialize column {name} because it doesn't have default expression"
         raise error("BAD_ARGUMENTS", message, "Parts that lack it have the default of its type")
-    if column.default_kind in ("ALIAS", "EPHEMERAL"):
+    kept = column.default_kind == "DEFAULT" and name in fixed_columns(schema)  # every part has it
+    if kept or column.default_kind in ("ALIAS", "EPHEMERAL"):
         return None
     own = quote_identifier_if_needed(name)
     value = column.default if column.default_kind == "MATERIALIZED" else own
@@ -45,10 +52,10 @@ def clear_column(schema: TableSchema, name: str, partition_id: str) -> Update | 
     column = schema.column(name)
     if column.default_kind in ("ALIAS", "EPHEMERAL"):
         return None
-    return Update(((name, column.default or _zero(column.type)),), _EVERY_ROW, partition_id, own_value=True)
+    return Update(((name, column.default or default_value(column.type)),), _EVERY_ROW, partition_id, own_value=True)
 
 
-def _zero(kind: t.DataType) -> str:
+def default_value(kind: t.DataType) -> str:
     """The default value of a type, as an expression."""
     final = quote_string(str(kind))
     match kind:
@@ -59,7 +66,7 @@ def _zero(kind: t.DataType) -> str:
         case t.Map():
             return f"CAST(map(), {final})"
         case t.Tuple(elements):
-            return f"CAST(tuple({', '.join(map(_zero, elements))}), {final})"
+            return f"CAST(tuple({', '.join(map(default_value, elements))}), {final})"
         case t.FixedString():
             return f"CAST('', {final})"
     if t.is_nullable(kind):

@@ -27,25 +27,28 @@ from mergelake.core.ids import IdSource
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.core.ttl import TtlInfo
 from mergelake.expr.bound import BoundColumn
+from mergelake.format.skip_files import PACKED
 from mergelake.merge.execute import execute_merge, merge_projection
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.projections import Merge, Rebuilder, inputs_of
 from mergelake.merge.result import Progress
 from mergelake.merge.source import SourceReader
-from mergelake.merge.ttl import changes_times
+from mergelake.merge.ttl import changes_times, part_infos
 from mergelake.merge.view import Matches
+from mergelake.mutate.indexes import IndexChanges
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.order.keys import table_keys
 from mergelake.order.projections import table_projections
-from mergelake.order.ttl import has_ttl, table_ttl
-from mergelake.parts.part_spec import PartTarget
+from mergelake.order.ttl import has_ttl, packed_infos, table_ttl
+from mergelake.parts.part_spec import PartTarget, PartTtl
 from mergelake.parts.rewrite import ColumnRewriter, can_rewrite_columns
 from mergelake.scan.prune import MarkRange
 from mergelake.store.protocol import Store
 from mergelake.table.define_projections import lightweight_mode
 from mergelake.views.bound import Steps
-from mergelake.views.commands import Delete, parse_commands
+from mergelake.views.commands import Delete, are_of_ttl, parse_commands
 
 BATCH_ROWS = 65536
 Ranges: TypeAlias = tuple[MarkRange, ...]
@@ -61,7 +64,7 @@ def execute_mutations(
     """
     ranges = matching_ranges(store, tasks)
     found = [(task, ranges[task.source_ids[0]]) for task in tasks]
-    return [execute(task, marks) if marks else None for task, marks in found]
+    return [execute(task, marks) if marks or finds_times(task) else None for task, marks in found]
 
 
 def execute_mutation(
@@ -85,28 +88,40 @@ def execute_mutation(
     window = settings.integer("merge_max_chunk_bytes")
     reader = SourceReader(store, task.directory, task.schema, source.manifest, source.lacks)
     matches = reader.find_matches(BATCH_ROWS, window, ranges)
-    if matches is None or not matches.steps.steps or _keeps_all(matches.steps, source.manifest, task.schema):
-        return None
+    indexes = IndexChanges.of(task)
     modern = settings.text("part_profile") == "modern"
+    keys = [key.type for key in table_keys(task.schema).primary]
+    finds = finds_times(task)
+    if matches is None or not matches.steps.steps or _keeps_all(matches.steps, source.manifest, task.schema):
+        if not (indexes.any or finds):
+            return None
+        matches = None
     whole = (
-        (matches.deletes and not _deletes_lightly(task))
-        or (has_ttl(task.schema) and changes_times(source.lacks, table_ttl(task.schema), task.schema))
+        (matches is not None and matches.deletes and not _deletes_lightly(task))
+        or (matches is not None and _changes_times(task))
         or not can_rewrite_columns(source.manifest, reader.reader, task.schema, modern)
+        or (indexes.any and PACKED in reader.reader.files)
     )
     if whole:
-        local = replace(task, local=disk is not None)
+        local = replace(task, local=disk is not None, schema=indexes.schema_of(task.schema))
         return execute_merge(store, local, ids, clock, on_progress, threads, disk)
-    keys = [key.type for key in table_keys(task.schema).primary]
     target = PartTarget(disk or store, task.directory, task.schema, settings, keys, ids, clock)
     rewriter = ColumnRewriter(target, source.manifest, reader.reader)
     try:
-        _rewrite(rewriter, reader, matches, window)
-        merge = partial(merge_projection, store, threads, disk or store, None)
-        _rewrite_projections(rewriter, reader, matches, task, merge)
-        return replace(rewriter.finish(), base_version=task.base_version)
+        _rewrite(rewriter, reader, matches, indexes, window)
+        if matches is not None:
+            merge = partial(merge_projection, store, threads, disk or store, None)
+            _rewrite_projections(rewriter, reader, matches, task, merge)
+        manifest = rewriter.finish(_times(reader, task, window) if finds else None)
+        return replace(manifest, base_version=task.base_version)
     except BaseException:
         rewriter.abort()
         raise
+
+
+def _changes_times(task: MergeTask) -> bool:
+    """Whether rows expire at other times by what is assigned to them."""
+    return has_ttl(task.schema) and changes_times(task.sources[0].lacks, table_ttl(task.schema), task.schema)
 
 
 def _keeps_all(steps: Steps, part: PartManifest, schema: TableSchema) -> bool:
@@ -122,21 +137,47 @@ def _keeps_all(steps: Steps, part: PartManifest, schema: TableSchema) -> bool:
     return True
 
 
+def finds_times(task: MergeTask) -> bool:
+    """Whether the times at which rows expire are found for the part: MATERIALIZE TTL asks for it, and they are unknown.
+
+    Then a part is written even if no row of it changes.
+    """
+    (source,) = task.sources
+    if not source.manifest.rows or not any(are_of_ttl(mutation.commands) for mutation in source.lacks):
+        return False
+    ttl = table_ttl(task.schema)
+    return len(part_infos(source.manifest, ttl)) < len(ttl.elements)
+
+
+def _times(reader: SourceReader, task: MergeTask, window: int) -> PartTtl:
+    """When the rows of the part expire."""
+    ttl = table_ttl(task.schema)
+    infos = {element.key: TtlInfo() for element in ttl.elements}
+    for batch in reader.read(sorted(ttl.reads), BATCH_ROWS, window):
+        for element in ttl.elements:
+            infos[element.key] = element.with_times(infos[element.key], batch)
+    return PartTtl(packed_infos(infos), ttl.file(infos))
+
+
 def _deletes_lightly(task: MergeTask) -> bool:
     """Whether all deletes of the task are lightweight ones."""
     commands = [command for mutation in task.sources[0].lacks for command in parse_commands(mutation.commands)]
     return all(command.lightweight for command in commands if isinstance(command, Delete))
 
 
-def _rewrite(rewriter: ColumnRewriter, reader: SourceReader, matches: Matches, window: int) -> None:
-    touched = sorted(matches.steps.touched)
-    for name in touched:
+def _rewrite(
+    rewriter: ColumnRewriter, reader: SourceReader, matches: Matches | None, indexes: IndexChanges, window: int
+) -> None:
+    touched = frozenset(matches.steps.touched) if matches is not None else frozenset()
+    for name in sorted(touched):
         batches = reader.read_with_deleted([name], BATCH_ROWS, window)
         rewriter.write_column(name, (batch.column(0) for batch in batches))
     for index in rewriter.indexes:
-        if not set(touched).isdisjoint(index.columns):
+        if index.name in indexes.cleared:
+            rewriter.drop_index(index.name)
+        elif index.name in indexes.built or (index.name in indexes.kept and not touched.isdisjoint(index.columns)):
             rewriter.write_index(index, reader.read_with_deleted(list(index.columns), BATCH_ROWS, window))
-    if matches.deletes:
+    if matches is not None and matches.deletes:
         rewriter.write_mask(_mask(matches, reader.manifest.rows))
 
 

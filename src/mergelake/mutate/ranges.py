@@ -14,22 +14,28 @@ from mergelake.scan.prune import MarkRange, join
 from mergelake.scan.request import ScanRequest
 from mergelake.store.protocol import Store
 from mergelake.table.handle import Snapshot
-from mergelake.views.commands import Command, parse_commands
+from mergelake.views.commands import IndexCommand, RowCommand, parse_commands
 
 
 def matching_ranges(store: Store, tasks: Sequence[MergeTask]) -> dict[str, tuple[MarkRange, ...]]:
     """For the part of each task (by id) the mark ranges outside of which no row matches a command that it lacks.
+
+    All marks where a command is about an index.
 
     The tasks are of one table and schema. No mutation changes a column of a key, so the partition and the primary index
     exclude marks; skip indexes do where no mutation changes their columns.
     """
     sources = {task.source_ids[0]: task.sources[0] for task in tasks}
     marks = {part_id: np.zeros(source.manifest.marks, np.bool_) for part_id, source in sources.items()}
-    lacking: dict[Command, list[MergeSource]] = {}
+    lacking: dict[RowCommand, list[MergeSource]] = {}
     for source in sources.values():
         for mutation in source.lacks:
             for command in parse_commands(mutation.commands):
-                if command.partition_id in (None, source.info.partition_id):
+                if command.partition_id not in (None, source.info.partition_id):
+                    continue
+                if isinstance(command, IndexCommand):
+                    marks[source.manifest.id][:] = True
+                else:
                     lacking.setdefault(command, []).append(source)
     for command, some in lacking.items():
         schema = tasks[0].schema

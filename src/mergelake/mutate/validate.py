@@ -22,7 +22,16 @@ from mergelake.order.modes import mode_of
 from mergelake.table.define_projections import LIGHTWEIGHT_MODE, lightweight_mode
 from mergelake.table.mutations import open_mutations
 from mergelake.views.bound import bind_command, bind_condition, bind_value, command_trees
-from mergelake.views.commands import ROW_EXISTS, Command, Delete, Update, commands_text, parse_commands
+from mergelake.views.commands import (
+    ROW_EXISTS,
+    Command,
+    Delete,
+    IndexCommand,
+    RowCommand,
+    Update,
+    commands_text,
+    parse_commands,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +67,9 @@ def validate(commands: Sequence[Command], schema: TableSchema, given: Submission
         raise error("SUPPORT_IS_DISABLED", message, hint)
     checked = tuple(_checked(command, schema, given) for command in commands)
     for command in checked:
-        bind_command(command, schema)
-        _check_dependents(command, schema)
+        if not isinstance(command, IndexCommand):
+            bind_command(command, schema)
+            _check_dependents(command, schema)
     text = commands_text(checked)
     try:
         same = parse_commands(text) == checked
@@ -98,6 +108,8 @@ def unsupported_expression(commands: Sequence[Command], schema: TableSchema, giv
 
 def _expressions(command: Command, schema: TableSchema) -> list[tuple[str, Column | None]]:
     """The condition of a command, and what it assigns to which column."""
+    if isinstance(command, IndexCommand):
+        return []
     assigned = command.assignments if isinstance(command, Update) else ()
     values = [(text, schema.column(name)) for name, text in assigned if schema.has(name)]
     return [(command.where, None), *values]
@@ -133,6 +145,8 @@ def fixed_columns(schema: TableSchema) -> frozenset[str]:
 def _checked(command: Command, schema: TableSchema, given: Submission) -> Command:
     if command.partition_id == "":
         raise error("INVALID_PARTITION_VALUE", "Partition id is empty", "system.parts has the ids")
+    if isinstance(command, IndexCommand):
+        return command
     if isinstance(command, Delete):
         node = settled(command.where, schema, given.now_ms, given.table)
         return replace(command, where=printed(node if command.lightweight else delete_condition(node, schema)))
@@ -176,7 +190,7 @@ def _check_assignments(command: Update, schema: TableSchema) -> None:
             raise error("NOT_IMPLEMENTED", message, "DELETE the rows, and INSERT them anew")
 
 
-def _check_dependents(command: Command, schema: TableSchema) -> None:
+def _check_dependents(command: RowCommand, schema: TableSchema) -> None:
     """CANNOT_UPDATE_COLUMN if a MATERIALIZED column of a key follows from what a command updates."""
     fixed = fixed_columns(schema)
     for group in command_trees(command, schema)[1][1:]:

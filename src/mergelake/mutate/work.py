@@ -10,7 +10,7 @@ from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.result import Progress
 from mergelake.merge.slices import execute_slice, execute_split
-from mergelake.mutate.execute import execute_mutation
+from mergelake.mutate.execute import execute_mutation, finds_times
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.order.states import StateMerger
 from mergelake.parts.fetch import is_remote
@@ -44,7 +44,9 @@ def execute_task(
         if task.kind != "mutation":
             return execute_merge(store, task, ids, clock, on_progress, threads, states=states)
         ranges = matching_ranges(store, [task])[task.source_ids[0]]
-        return execute_mutation(store, task, ids, clock, on_progress, threads, ranges) if ranges else None
+        if not ranges and not finds_times(task):
+            return None
+        return execute_mutation(store, task, ids, clock, on_progress, threads, ranges)
     except NotFoundError as missing:
         message = f"A source of {task.result} is gone: {missing.message}"
         raise error("NO_SUCH_DATA_PART", message, "It was merged or dropped: plan the task anew") from missing

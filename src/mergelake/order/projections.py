@@ -319,6 +319,6 @@ def _own_schema(schema: TableSchema, columns: tuple[Column, ...], engine: str, o
 
 
 def _digest(own: TableSchema, made_of: str) -> str:
-    columns = [f"{column.id}:{column.type}:{column.name if made_of != 'normal' else ''}" for column in own.columns]
+    columns = [f"{column.id}:{column.type}:{column.name}" for column in own.columns]
     text = "\n".join([own.engine, made_of, *own.order_by, "", *columns])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

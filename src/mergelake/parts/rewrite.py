@@ -21,10 +21,11 @@ from mergelake.format.hashes import FileDigest, digest
 from mergelake.format.names import streams_by_column
 from mergelake.format.partition import Partition
 from mergelake.format.skip_files import PACKED, index_stems
+from mergelake.format.ttl_txt import TTL_FILE
 from mergelake.parts.default_codec import part_codec
 from mergelake.parts.indexing import BoundIndex
 from mergelake.parts.listing import projection_names
-from mergelake.parts.part_spec import PartSpec, PartTarget
+from mergelake.parts.part_spec import PartSpec, PartTarget, PartTtl
 from mergelake.parts.projected import (
     kept_projections,
     projection_entries,
@@ -117,22 +118,30 @@ class ColumnRewriter:
 
     def write_index(self, index: BoundIndex, blocks: Iterable[pa.RecordBatch]) -> None:
         """Write a skip index anew, from blocks with its columns of all rows."""
-        start = f"skp_idx_{index.name}."
-        self._replaced |= {name for name in self._reader.files if name.startswith(start)}
+        self.drop_index(index.name)
         sink = self._writer.index(index)
         for block in blocks:
             sink.append(block)
         sink.finish()
 
-    def finish(self) -> PartManifest:
-        """Store what was written, and the list of all files."""
+    def drop_index(self, name: str) -> None:
+        """Leave out the files of a skip index."""
+        starts = tuple(f"{stem}." for stem in index_stems(name))
+        self._replaced |= {file for file in self._reader.files if file.startswith(starts)}
+
+    def finish(self, ttl: PartTtl | None = None) -> PartManifest:
+        """Store what was written, and the list of all files; `ttl`: when its rows expire, if that is found anew."""
         writer, old = self._writer, self._old
+        if ttl is not None:
+            self._replaced.add(TTL_FILE)
         gone = self._replaced | set(stale_index_files(old, writer.target.schema)) | {"checksums.txt", "columns.txt"}
         kept = {name: file for name, file in old.file_table().items() if name not in gone}
         types = _column_types(writer.target.schema, masked=self._has_mask)
         written = dict(writer.digests)
         small = {"columns.txt": encode_columns(types)}
-        written["columns.txt"] = digest(small["columns.txt"])
+        if ttl is not None and ttl.file:
+            small[TTL_FILE] = ttl.file
+        written |= {name: digest(data) for name, data in small.items()}
         listed: Mapping[str, FileDigest] = {
             **{n: digest_of(file) for n, file in kept.items() if n not in UNLISTED},
             **{n: file_digest for n, file_digest in written.items() if n not in UNLISTED},
@@ -155,6 +164,7 @@ class ColumnRewriter:
             storage="full",
             created_ms=writer.created_ms,
             projections=projection_facts(projections),
+            ttl=old.ttl if ttl is None else ttl.infos,
         )
 
     def abort(self) -> None:

@@ -75,7 +75,7 @@ def reads_wrongly(served: TableSchema, newest: TableSchema) -> str | None:
 
 
 def holds_other_names(written: TableSchema, newest: TableSchema) -> bool:
-    """Whether a part of the schema `written` has a column that a server would read wrongly by its name."""
+    """Whether a part of the schema `written` has a column or an index that a server would read wrongly by its name."""
     now, names = _by_id(newest), {column.name: column.id for column in newest.stored}
     for column in written.stored:
         same = now.get(column.id)
@@ -84,7 +84,8 @@ def holds_other_names(written: TableSchema, newest: TableSchema) -> bool:
                 return True
         elif same.name != column.name or same.changed_since(written.version):
             return True
-    return False
+    before = {index.name for index in written.indices}
+    return any(index.name in before and not index.is_of(written.version) for index in newest.indices)
 
 
 def _by_id(schema: TableSchema) -> Mapping[int, Column]:

@@ -123,6 +123,8 @@ class ScanPlan:
     """What is read of Live volatile parts, and why."""
     pruned_by: ScanRequest | None = None
     """The request by which parts and marks were chosen, if it has more conditions than `request`."""
+    schemas: Mapping[int, TableSchema] = field(default_factory=dict)
+    """The older schemas, by version, with which some parts were written."""
 
     @property
     def marks(self) -> int:
@@ -205,9 +207,11 @@ def _plan(
     sizes: Mapping[str, int] = {}
     if pieces and items:  # sizes only decide the order of conditions
         largest = max((item.manifest for item in items), key=lambda manifest: manifest.rows)
-        sizes = column_bytes(open_part(store, directory, largest, schema, caches), schema)
+        sizes = column_bytes(open_part(store, directory, largest, schema, caches, snapshot.schemas), schema)
     counted = tuple(steps) if count_steps else ()
-    return ScanPlan(snapshot.version, schema, columns, request, items, counted, sizes, snapshot.volatile)
+    versions = {item.manifest.schema_version for item in items} - {schema.version}
+    older = {version: snapshot.schemas[version] for version in versions if version in snapshot.schemas}
+    return ScanPlan(snapshot.version, schema, columns, request, items, counted, sizes, snapshot.volatile, schemas=older)
 
 
 def partitions_that_fit(snapshot: Snapshot, request: ScanRequest) -> Sequence[str]:
@@ -462,7 +466,8 @@ class _IndexSearch:
         return ScanItem(part.info, manifest, ((0, manifest.marks),), self.snapshot.lacking(part.info), merged)
 
     def _open(self, manifest: PartManifest) -> PartReader:
-        return open_part(self.store, self.directory, manifest, self.snapshot.schema, self.caches)
+        snapshot = self.snapshot
+        return open_part(self.store, self.directory, manifest, snapshot.schema, self.caches, snapshot.schemas)
 
 
 def _skip_counts(

@@ -44,5 +44,5 @@ class ReadRun:
         """Open the part of an item; errors name the part."""
         schema = self.plan.schema
         with of_part(item.info):
-            reader = open_part(self.store, self.directory, item.manifest, schema, self.caches)
+            reader = open_part(self.store, self.directory, item.manifest, schema, self.caches, self.plan.schemas)
             return PartSource(reader, item.info, schema, bind_steps(item.lacks, schema, item.info.partition_id))

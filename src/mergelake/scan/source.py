@@ -217,13 +217,23 @@ def block_of(arrays: Mapping[str, pa.Array], rows: int) -> pa.Table:
 
 
 def open_part(
-    store: Store, directory: str, manifest: PartManifest, schema: TableSchema, caches: PartCache | None
+    store: Store,
+    directory: str,
+    manifest: PartManifest,
+    schema: TableSchema,
+    caches: PartCache | None,
+    schemas: Mapping[int, TableSchema] | None = None,
 ) -> PartReader:
-    """A reader of one part for the columns of `schema`."""
+    """A reader of one part for the columns of `schema`.
+
+    With older `schemas`, by version, parts of theirs are read without a request for the names of their columns.
+    """
     columns = {column.name: column for column in schema.stored}
     written = None
-    if manifest.schema_version == schema.version:
-        by_id = {column.id: column for column in schema.stored}
+    older = (schemas or {}).get(manifest.schema_version)
+    own = schema if manifest.schema_version == schema.version else older
+    if own is not None:
+        by_id = {column.id: column for column in own.stored}
         written = {by_id[i].name: by_id[i].type for i in manifest.columns if i in by_id}
     return PartReader(store, directory, manifest, columns, caches, written=written)
 

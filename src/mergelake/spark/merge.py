@@ -13,7 +13,7 @@ from mergelake.core.ids import RandomIds
 from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.slices import assembled, slice_tasks, streams_of, with_split, written_slices
-from mergelake.mutate.execute import Ranges, execute_mutation
+from mergelake.mutate.execute import Ranges, execute_mutation, finds_times
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.mutate.work import execute_task
 from mergelake.order.states import StateMerger
@@ -119,7 +119,7 @@ def run_mutations(spark: SparkSession, store: Store, tasks: Sequence[MergeTask])
     """Execute mutations of parts in Spark, one task for each part that may have matching rows; None for others."""
     ranges = matching_ranges(store, tasks)
     spec = store.spec
-    work = [(task, ranges[task.source_ids[0]]) for task in tasks if ranges[task.source_ids[0]]]
+    work = [(task, ranges[task.source_ids[0]]) for task in tasks if ranges[task.source_ids[0]] or finds_times(task)]
 
     def execute(item: tuple[MergeTask, Ranges]) -> PartManifest | None:
         task, marks = item

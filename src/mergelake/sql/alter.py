@@ -18,6 +18,7 @@ from mergelake.sql import (
     alter_parts,
     alter_projections,
     alter_settings,
+    alter_ttl,
     mutation_statements,
     statements as s,
 )
@@ -26,7 +27,8 @@ from mergelake.sql.ddl import refuse_cluster
 from mergelake.sql.unsupported import HINTS
 from mergelake.table.alter.command import SchemaCommand
 
-Command = SchemaCommand | s.MutationCommand | s.ColumnMutation | s.PartitionCommand | s.Statement
+Mutating = s.MutationCommand | s.ColumnMutation | s.IndexMutation
+Command = SchemaCommand | Mutating | s.PartitionCommand | s.Statement
 Parse = Callable[[Cursor, s.Name], Command]
 """Reads what follows the first words of a command of ALTER TABLE `name`."""
 
@@ -35,6 +37,7 @@ COMMANDS: Mapping[str, Parse] = {
     **alter_definitions.COMMANDS,
     **alter_settings.COMMANDS,
     **alter_parts.COMMANDS,
+    **alter_ttl.COMMANDS,
     **alter_between.COMMANDS,
     **alter_projections.COMMANDS,
     **mutation_statements.COMMANDS,
@@ -74,14 +77,14 @@ def _statement(name: s.Name, commands: list[Command]) -> s.Statement:
     schema = tuple(command for command in commands if isinstance(command, SchemaCommand))
     if len(schema) == len(commands):
         return s.AlterSchema(name, schema)
-    mutation = tuple(command for command in commands if isinstance(command, s.MutationCommand | s.ColumnMutation))
+    mutation = tuple(command for command in commands if isinstance(command, Mutating))
     if len(mutation) == len(commands):
         return s.Mutate(name, mutation)
     partitions = tuple(command for command in commands if isinstance(command, s.PartitionCommand))
     if len(partitions) == len(commands):
         return s.AlterPartitions(name, partitions)
     if len(commands) == 1:
-        assert not isinstance(commands[0], SchemaCommand | s.MutationCommand | s.ColumnMutation | s.PartitionCommand)
+        assert not isinstance(commands[0], SchemaCommand | Mutating | s.PartitionCommand)
         return commands[0]
     what = "UPDATE or DELETE" if mutation else "A command on partitions or parts"
     message = f"{what} with other commands in one ALTER TABLE is not supported"

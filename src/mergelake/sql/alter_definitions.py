@@ -1,12 +1,14 @@
-"""ALTER TABLE … ADD | DROP CONSTRAINT and INDEX, MODIFY ORDER BY, SAMPLE BY and COMMENT, REMOVE SAMPLE BY."""
+"""ALTER TABLE … ADD | DROP CONSTRAINT and INDEX, MATERIALIZE | CLEAR INDEX, MODIFY ORDER BY, SAMPLE BY and COMMENT."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from mergelake.sql import statements as s
 from mergelake.sql.cursor import Cursor
 from mergelake.sql.ddl import constraint, index, key_list
+from mergelake.sql.mutation_statements import in_partition
 from mergelake.table.alter.command import SchemaCommand
 from mergelake.table.alter.comments import ModifyComment
 from mergelake.table.alter.constraints import AddConstraint, DropConstraint
@@ -56,11 +58,18 @@ def _comment(cursor: Cursor, name: s.Name) -> ModifyComment:
     return ModifyComment(cursor.string())
 
 
-COMMANDS: Mapping[str, Callable[[Cursor, s.Name], SchemaCommand]] = {
+def _index_files(clears: bool, cursor: Cursor, name: s.Name) -> s.IndexMutation:
+    cursor.if_exists()  # an index that the table has not is never an error
+    return s.IndexMutation(cursor.identifier("the name of an index"), clears, in_partition(cursor))
+
+
+COMMANDS: Mapping[str, Callable[[Cursor, s.Name], SchemaCommand | s.IndexMutation]] = {
     "ADD CONSTRAINT": _add_constraint,
     "DROP CONSTRAINT": _drop_constraint,
     "ADD INDEX": _add_index,
     "DROP INDEX": _drop_index,
+    "MATERIALIZE INDEX": partial(_index_files, False),
+    "CLEAR INDEX": partial(_index_files, True),
     "MODIFY ORDER BY": _order_by,
     "MODIFY SAMPLE BY": _sample_by,
     "REMOVE SAMPLE BY": _no_sample_by,

@@ -29,7 +29,7 @@ from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings import for_clickhouse, honoured, plain_value
 from mergelake.query.statement.settings_semantics import writes_file
 from mergelake.sql.lower import execute
-from mergelake.sql.names import StatementNames, is_strong, names_read
+from mergelake.sql.names import KnownNames, StatementNames, is_strong, names_read
 from mergelake.sql.open_tables import OpenTables
 from mergelake.sql.optimistic import read_beside
 from mergelake.sql.parser import parse_statement
@@ -349,23 +349,20 @@ class Database:
     def _optimistic(self, query: str, context: Context, looked: list[set[str]]) -> QueryResult | None:
         """The result read from the versions that are known here, if they are still the newest; else None.
 
-        Not for a query that names a view or a union. The ids of the tables that were refreshed are added to `looked`.
+        The ids of the tables that were refreshed are added to `looked`.
         """
         far = is_remote(self.warehouse.store) and is_strong(self) and not staleness_ms(self.settings)
-        named = [] if not far or self.warehouse.catalog.state.virtual else names_read(self, query)
-        known = self.open_tables.at_rest(named) if far and not writes_file(parse_select(query)) else None
-        if not known:
+        read = names_read(self, query) if far and not writes_file(parse_select(query)) else None
+        known = self.open_tables.at_rest(read.tables) if read is not None else None
+        if read is None or not known:
             return None
-
-        def resolve(database: str, name: str) -> Source | None:
-            where = database or self.current_database, name
-            return self.source_of(known[where][0], context.now_ms) if where in known else None
+        names = KnownNames(self, read, known, context.now_ms)
 
         def still_so() -> bool:
             looked.append(self.open_tables.look(known))
-            return self.open_tables.unchanged(known)
+            return names.still_so()
 
-        return read_beside(lambda: run_select(query, resolve, context), still_so, QueryResult.close)
+        return read_beside(lambda: run_select(query, names, context), still_so, QueryResult.close)
 
     def resolver(self, query: str = "", looked: Iterable[set[str]] = ()) -> StatementNames:
         """What finds the tables and views of a SELECT; see `StatementNames`."""

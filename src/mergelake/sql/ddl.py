@@ -71,10 +71,7 @@ def create_table(cursor: Cursor, *, replace: bool = False, must_exist: bool = Fa
     if cursor.accept("("):
         body = _body(cursor)
     elif cursor.accept("CLONE", "AS"):
-        if replace:
-            way_out = "CREATE TABLE … CLONE AS another one, and EXCHANGE TABLES"
-            raise error("NOT_IMPLEMENTED", "A clone in place of a table is not supported", way_out)
-        return _clone(cursor, name, if_not_exists)
+        return _clone(cursor, CloneTable(name, Name("", ""), if_not_exists, replace=replace, must_exist=must_exist))
     elif cursor.at("AS") and cursor.peek(1).is_name and cursor.peek(1).upper not in ("SELECT", "WITH"):
         cursor.next()
         like = cursor.table_name()
@@ -102,7 +99,7 @@ def create_table(cursor: Cursor, *, replace: bool = False, must_exist: bool = Fa
     )
 
 
-def _clone(cursor: Cursor, name: Name, if_not_exists: bool) -> CloneTable:
+def _clone(cursor: Cursor, clone: CloneTable) -> CloneTable:
     """CLONE AS other [AS OF VERSION 42 | TAG 'name' | TIMESTAMP 'text']: a clone has the other's engine and keys."""
     source = cursor.table_name()
     version: int | str | None = None
@@ -117,7 +114,7 @@ def _clone(cursor: Cursor, name: Name, if_not_exists: bool) -> CloneTable:
             if not cursor.peek().text.isdecimal():
                 raise cursor.error("a version")
             version = int(cursor.next().text)
-    return CloneTable(name, source, if_not_exists, version, timestamp)
+    return replace(clone, source=source, version=version, timestamp=timestamp)
 
 
 def _build(clauses: TableSchema, **changes: object) -> TableSchema:

@@ -20,7 +20,7 @@ from mergelake.sql import show, statements as s
 from mergelake.sql.altering_partitions import alter_partitions
 from mergelake.sql.ddl import with_columns
 from mergelake.sql.inserting import run_insert
-from mergelake.sql.mutating import kill_mutations, run_mutation
+from mergelake.sql.mutating import alter_schema, kill_mutations, materialize_ttl, run_mutation
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.settings import check_changes, check_of_statement, check_permitted, judged, merged
 from mergelake.sql.virtual import create_union, create_view, opened, schema_of, shown
@@ -50,11 +50,11 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             return rows_result({"explain": lines}, {"explain": "String"})
         case s.CreateTable():
             _create_table(db, statement, script)
-        case s.CloneTable(name, source, if_not_exists, version, timestamp):
+        case s.CloneTable(name, source, if_not_exists, version, timestamp, replaces, must_exist):
             try:
                 db.warehouse.clone_table(
                     db.full_name(source), db.full_name(name), version=version, timestamp=timestamp,
-                    if_not_exists=if_not_exists,
+                    if_not_exists=if_not_exists, replace=replaces, must_exist=must_exist,
                 )  # fmt: skip
             except UnsupportedError:
                 _refuse_virtual(db, source)
@@ -142,9 +142,11 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case s.UndropDatabase(name):
             db.warehouse.undrop_database(name)
         case s.AlterSchema(name, commands):
-            db.open(name).alter(commands)
+            alter_schema(db, name, commands)
         case s.WriteProjection():
             _write_projection(db, statement)
+        case s.MaterializeTtl():
+            materialize_ttl(db, statement)
         case s.Set(settings):
             _set(db, settings)
         case _:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,17 +10,19 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import quote_string
 from mergelake.lake.mutating import finish, submit_commands
 from mergelake.mutate.columns import clear_column, materialize_column
+from mergelake.mutate.ttl import materialize_ttl as expire_now
 from mergelake.query.embedded import engine
 from mergelake.query.statement.settings import DEFAULTS, Kind, kind_of, plain_value
 from mergelake.sql import statements as s
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.subqueries import Subqueries, has_subqueries
 from mergelake.table.catalog import RESERVED
-from mergelake.views.commands import Command, Delete, Update
+from mergelake.views.commands import Command, Delete, IndexCommand, Update
 
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
     from mergelake.sql.database import Database
+    from mergelake.table.alter.command import SchemaCommand
 
 _KILLED = dict.fromkeys(("kill_status", "database", "table", "mutation_id", "command"), "String")
 _OF_INSERTS = ("input_format_", "date_time_input_")
@@ -31,7 +33,7 @@ def run_mutation(db: Database, statement: s.Mutate) -> None:
     """Log a mutation, and wait for its end if a setting says so."""
     _check_permitted(db, statement)
     table = db.open(statement.name)
-    follows = any(isinstance(command, s.ColumnMutation) for command in statement.commands)
+    follows = any(isinstance(command, s.ColumnMutation | s.IndexMutation) for command in statement.commands)
     schema = table.handle.refresh().schema if follows else table.schema
     made = [_command(table, command, lightweight=statement.lightweight) for command in statement.commands]
     commands = [command for command in made if command is not None]
@@ -46,6 +48,21 @@ def run_mutation(db: Database, statement: s.Mutate) -> None:
         schema_version=schema.version if follows else 0,
     )
     if int(_setting(db, "lightweight_deletes_sync" if statement.deletes else "mutations_sync")):
+        finish(table, submitted)
+
+
+def alter_schema(db: Database, name: s.Name, commands: Sequence[SchemaCommand]) -> None:
+    """Change the definition of a table; what a new TTL removes goes at once if a setting says so."""
+    materialize = plain_value(db.settings.get("materialize_ttl_after_modify", "1")) != "0"
+    db.open(name).alter(commands, materialize_ttl=materialize)
+
+
+def materialize_ttl(db: Database, statement: s.MaterializeTtl) -> None:
+    """Log what MATERIALIZE TTL removes, and wait for its end if a setting says so."""
+    table = db.open(statement.name)
+    partition_id = None if statement.partition is None else _partition_id(table, statement.partition)
+    submitted = expire_now(table.handle, partition_id)
+    if int(_setting(db, "mutations_sync")):
         finish(table, submitted)
 
 
@@ -97,9 +114,14 @@ def _setting(db: Database, name: str) -> str:
     return plain_value(db.settings.get(name, DEFAULTS.get(name, "0")))
 
 
-def _command(table: Table, command: s.MutationCommand | s.ColumnMutation, *, lightweight: bool) -> Command | None:
+def _command(
+    table: Table, command: s.MutationCommand | s.ColumnMutation | s.IndexMutation, *, lightweight: bool
+) -> Command | None:
     """None if there is nothing to do."""
     partition_id = None if command.partition is None else _partition_id(table, command.partition)
+    if isinstance(command, s.IndexMutation):
+        known = any(index.name == command.index for index in table.schema.indices)
+        return IndexCommand(command.index, command.clears, partition_id) if known else None
     if isinstance(command, s.ColumnMutation):
         if command.if_exists and not table.schema.has(command.column):
             return None
@@ -121,6 +143,8 @@ def _evaluated(command: Command, subqueries: Subqueries) -> Command:
     def evaluated(text: str) -> str:
         return subqueries.replaced(text) if has_subqueries(text) else text
 
+    if isinstance(command, IndexCommand):
+        return command
     where = evaluated(command.where)
     if isinstance(command, Delete):
         return replace(command, where=where)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mergelake.core.errors import MergelakeError, error
@@ -18,6 +19,7 @@ from mergelake.sql.statements import Name
 from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
+    from mergelake.lake.table import Table
     from mergelake.sql.database import Database
 
 Where = tuple[str, str]
@@ -68,7 +70,7 @@ class StatementNames:
         """The states of all tables of the statement."""
         if self._joint is None:
             self._joint = JointStates()
-            known = (self._db.known_table(*where) for where in names_read(self._db, self._query))
+            known = (self._db.known_table(*where) for where in names_read(self._db, self._query).tables)
             self._joint.pin(table.handle for table in known if table is not None)
         return self._joint
 
@@ -96,7 +98,7 @@ class StatementNames:
     def _catalog(self, more: Collection[Where] = ()) -> CatalogState:
         db = self._db
         if is_strong(db) and not self._fresh:
-            named = [*more, *names_read(db, self._query)]
+            named = [*more, *names_read(db, self._query).tables]
             self._fresh.append(db.open_tables.look(named, staleness_ms(db.settings) / 1000))
         if self._state is None:
             self._state = db.warehouse.catalog.state
@@ -108,18 +110,25 @@ def is_strong(db: Database) -> bool:
     return is_strong_read(db.settings.get("read_consistency", db.warehouse.env.read_consistency).strip("'"))
 
 
-def names_read(db: Database, query: str) -> list[Where]:
-    """Database and name of the tables that a query names, itself or by views and unions, as known here.
+@dataclass(frozen=True, slots=True)
+class NamesRead:
+    """What a query reads, as known here."""
 
-    A hint: none if it cannot be parsed.
-    """
+    tables: Sequence[Where]
+    """Database and name of each table that it names, itself or by views and unions."""
+    virtual: bool
+    """Whether it names a view or a union."""
+    state: CatalogState
+    """The names by which this was found."""
+
+
+def names_read(db: Database, query: str) -> NamesRead:
+    """What a query reads; nothing if it cannot be parsed."""
     state, seen = db.warehouse.catalog.state, dict[Where, None]()
 
     def add(where: Where, called: bool = False) -> None:
-        if where in seen:
-            return
         virtual = state.virtual_table(*where)
-        if virtual is None and called:
+        if where in seen or (virtual is None and called):
             return
         seen[where] = None
         if virtual is not None and virtual.is_view:
@@ -127,9 +136,13 @@ def names_read(db: Database, query: str) -> list[Where]:
                 database, _, table = name.partition(".")
                 add((database, table))
         elif virtual is not None:
-            for found in _members(state, virtual.schema.engine_args, db.current_database):
-                add(found)
+            add_members(virtual.schema.engine_args)
 
+    def add_members(arguments: Sequence[str]) -> None:
+        for found in pattern_of(arguments, db.current_database).find(lambda: sorted(state.databases), state.names):
+            add(found)
+
+    unions = False
     with suppress(MergelakeError):
         parsed = parse_select(query)
         for reference in parsed.references:
@@ -137,12 +150,39 @@ def names_read(db: Database, query: str) -> list[Where]:
         for call in parsed.calls:
             add((call.database or db.current_database, call.name), called=True)
             if call.name.lower() == "merge" and not call.database:
-                arguments = [parsed.slice(*item.range) for item in parsed.items(*call.arguments)]
-                for found in _members(state, arguments, db.current_database):
-                    add(found)
-    return [where for where in seen if state.virtual_table(*where) is None]
+                unions = True
+                add_members([parsed.slice(*item.range) for item in parsed.items(*call.arguments)])
+    tables = [where for where in seen if state.virtual_table(*where) is None]
+    return NamesRead(tables, unions or len(tables) < len(seen), state)
 
 
-def _members(state: CatalogState, arguments: Sequence[str], database: str) -> list[Where]:
-    pattern = pattern_of(arguments, database)
-    return pattern.find(lambda: sorted(state.databases), state.names)
+class KnownNames:
+    """What a statement names, as it is known here, without a request: a guess that `still_so` judges."""
+
+    def __init__(self, db: Database, read: NamesRead, tables: Mapping[Where, tuple[Table, int]], now_ms: int) -> None:
+        """`tables` are those of `read` with their versions."""
+        self._db, self._tables, self._now_ms = db, tables, now_ms
+        self._virtual, self._state = read.virtual, read.state
+
+    def __call__(self, database: str, name: str) -> Source | None:
+        """The table of a name; None for any other."""
+        where = database or self._db.current_database, name
+        return self._db.source_of(self._tables[where][0], self._now_ms) if where in self._tables else None
+
+    def virtual(self, database: str, name: str) -> VirtualTable | None:
+        """The view or union of this name."""
+        return self._state.virtual_table(database or self._db.current_database, name) if self._virtual else None
+
+    def databases(self) -> Sequence[str]:
+        """Names of all databases, sorted."""
+        return sorted(self._state.databases)
+
+    def tables(self, database: str) -> Sequence[str]:
+        """Every name in a database, sorted."""
+        return self._state.names(database)
+
+    def still_so(self) -> bool:
+        """Whether a look at the catalog since has found nothing new about these names."""
+        catalog = self._db.warehouse.catalog
+        same = not self._virtual or catalog.state.version == self._state.version
+        return same and self._db.open_tables.unchanged(self._tables)

@@ -134,7 +134,9 @@ def _truncate(cursor: Cursor) -> s.Statement:
         raise error("NOT_IMPLEMENTED", f"TRUNCATE {cursor.peek().upper} is not supported yet", "Truncate each table")
     cursor.accept("TABLE")
     if_exists = cursor.if_exists()
-    return s.TruncateTable(cursor.table_name(), if_exists)
+    name = cursor.table_name()
+    cursor.accept("SYNC")
+    return s.TruncateTable(name, if_exists)
 
 
 def _rename(cursor: Cursor) -> s.Statement:

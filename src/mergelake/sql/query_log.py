@@ -32,7 +32,8 @@ _KINDS = {
     s.DropDatabase: "Drop", s.DropTable: "Drop", s.TruncateTable: "Drop",
     s.UndropTable: "Undrop", s.UndropDatabase: "Undrop",
     s.RenameDatabase: "Rename", s.RenameTable: "Rename", s.ExchangeTables: "Rename",
-    s.AlterPartitions: "Alter", s.AlterSchema: "Alter", s.WriteProjection: "Alter", s.KillMutation: "KillQuery",
+    s.AlterPartitions: "Alter", s.AlterSchema: "Alter", s.WriteProjection: "Alter", s.MaterializeTtl: "Alter",
+    s.KillMutation: "KillQuery",
     s.CheckTable: "Check", s.Describe: "Describe", s.Exists: "Exists", s.ShowDatabases: "Show", s.ShowTables: "Show",
     s.ShowColumns: "Show", s.ShowCreateTable: "Show",
 }  # fmt: skip

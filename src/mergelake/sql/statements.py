@@ -120,6 +120,9 @@ class CloneTable:
     version: int | str | None = None
     """A number or a tag."""
     timestamp: str | None = None
+    replace: bool = False
+    must_exist: bool = False
+    """As of `CreateTable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,11 +318,20 @@ class ColumnMutation:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexMutation:
+    """MATERIALIZE INDEX or CLEAR INDEX."""
+
+    index: str
+    clears: bool = False
+    partition: PartitionClause | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Mutate:
     """ALTER TABLE … UPDATE | DELETE, …, or one of UPDATE and DELETE FROM."""
 
     name: Name
-    commands: tuple[MutationCommand | ColumnMutation, ...]
+    commands: tuple[MutationCommand | ColumnMutation | IndexMutation, ...]
     lightweight: bool = False
     """UPDATE … SET or DELETE FROM."""
 
@@ -364,6 +376,14 @@ class WriteProjection:
     """`materialize` or `clear`."""
     projection: str
     partition: PartitionClause
+
+
+@dataclass(frozen=True, slots=True)
+class MaterializeTtl:
+    """ALTER TABLE … MATERIALIZE TTL."""
+
+    name: Name
+    partition: PartitionClause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,6 +458,7 @@ Statement = (
     | UndropDatabase
     | AlterSchema
     | WriteProjection
+    | MaterializeTtl
     | Explain
     | Set
     | Select

@@ -12,8 +12,8 @@ from mergelake.core.types import parse_type
 from mergelake.log.catalog import VirtualTable
 from mergelake.query.expand.define import laid_out, view_query
 from mergelake.query.expand.parameters import parameters
+from mergelake.query.expand.statement import described_by_name
 from mergelake.query.expand.unions import Pattern, matching, members_of, pattern_of, union_columns
-from mergelake.query.select import prepare
 from mergelake.sql.names import StatementNames
 from mergelake.sql.show import column_text, create_table_text, engine_text
 from mergelake.sql.statements import Name
@@ -68,9 +68,8 @@ def create_view(
 
 def _described(db: Database, query: str, names: StatementNames) -> tuple[Column, ...]:
     """The columns that a query returns."""
-    context = db.context()
     columns: dict[str, Column] = {}
-    for name, kind in zip(*prepare(query, names, context).columns(context), strict=True):
+    for name, kind in zip(*described_by_name(query, names, db.context()), strict=True):
         if name in columns:
             raise error("ILLEGAL_COLUMN", f"Cannot add column {name}: column with this name already exists", "Use AS")
         columns[name] = Column(len(columns), name, parse_type(kind))

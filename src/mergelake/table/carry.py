@@ -22,8 +22,9 @@ from mergelake.log.state import ActivePart, State
 from mergelake.log.volatile import lacking
 from mergelake.order.projections import table_projections
 from mergelake.order.ttl import has_ttl, table_ttl
+from mergelake.parts.evolve import can_evolve
 from mergelake.table.clone import with_lacks
-from mergelake.table.fit import definition
+from mergelake.table.fit import check_projections_fit, definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +43,13 @@ def carried(
     """Parts of a state of the table in directory `source`, in block order, for the table in `target` in state `there`.
 
     The schemas fit (`fit.check_fit`). `base_version` is that of the new parts. INCOMPATIBLE_COLUMNS if they lack a
-    column that the other table fills in another way, UNFINISHED if the type of a column was changed more than once
-    since they were written.
+    column that the other table fills in another way, NOT_IMPLEMENTED if it would convert one in another way.
     """
     columns = _column_ids(state, there.schema)
     _check_lacking(state.schema, there.schema, parts)
-    _check_converted(state, parts)
-    _check_projections(there.schema, state.schema, parts)
+    check_projections_fit(state.schema, there.schema, parts)
     ops, versions = _older_schemas(state, parts, there, columns)
+    _check_conversions(state, there.schema, parts, versions)
     times, digests = _times(state.schema, there.schema), _digests(state.schema, there.schema)
     moved = [
         (
@@ -129,29 +129,28 @@ def _check_lacking(source: TableSchema, target: TableSchema, parts: Sequence[Act
             raise error("INCOMPATIBLE_COLUMNS", message, f"ALTER TABLE … MATERIALIZE COLUMN {column.name} writes it")
 
 
-def _check_converted(state: State, parts: Sequence[ActivePart]) -> None:
-    """Raise UNFINISHED for a part whose values of a column become others on the way to its type: the other table knows
-    nothing of that way.
-    """
-    for column in (column for column in state.schema.stored if column.changes):
-        for part in parts:
-            changes = column.changed_since(part.manifest.schema_version)
-            direct = not changes or (len(changes) == 1 and not changes[0].null)
-            if column.id in part.manifest.columns and not direct:
-                message = f"Part {part.name} holds column {column.name} as it was before several changes of its type"
-                raise error("UNFINISHED", message, "OPTIMIZE TABLE … FINAL writes it anew")
+def _check_conversions(
+    state: State, target: TableSchema, parts: Sequence[ActivePart], versions: dict[int, int]
+) -> None:
+    """NOT_IMPLEMENTED for a part whose values are converted on reading, and would be otherwise in the target.
 
-
-def _check_projections(target: TableSchema, source: TableSchema, parts: Sequence[ActivePart]) -> None:
-    """Raise BAD_ARGUMENTS for a part with files of a projection that the source dropped and the target does not know:
-    a name stands for one query for the life of a table.
+    `versions` are those of the target's schemas by those of the source. A conversion without loss is the same in one
+    step as in several.
     """
-    queries = {each.name: each.query for each in (*source.past_projections, *source.projections)}
-    known = {each.name: each.query for each in (*target.past_projections, *target.projections)}
-    for name in {name for part in parts for name in part.manifest.projections}:
-        if known.get(name) != queries.get(name):
-            message = f"Tables have different projections: parts still have {name}, which was dropped"
-            raise error("BAD_ARGUMENTS", message, "OPTIMIZE TABLE … FINAL writes them without it")
+    for part in parts:
+        version = part.manifest.schema_version
+        written = {column.id: column.type for column in state.schemas[version].stored}
+        for column in state.schema.stored:
+            changes = column.changed_since(version)
+            if not changes or column.id not in part.manifest.columns:
+                continue
+            there = target.column(column.name).changed_since(versions[version])
+            types = [written[column.id], *(change.type for change in changes)]
+            types_there = [types[0], *(change.type for change in there)]
+            lossless = all(map(can_evolve, types, types[1:])) and all(map(can_evolve, types_there, types_there[1:]))
+            if not lossless and [(c.type, c.null) for c in changes] != [(c.type, c.null) for c in there]:
+                message = f"Part {part.name} has column {column.name} in the type {types[0]} of before"
+                raise error("NOT_IMPLEMENTED", message, "OPTIMIZE TABLE … FINAL writes it in the newest one")
 
 
 def _older_schemas(
@@ -169,8 +168,9 @@ def _older_schemas(
         old = state.schemas[version]
         moved = tuple(replace(column, id=columns[column.id], changes=()) for column in old.columns)
         old = replace(old, columns=moved, indices=tuple(replace(index, since=0) for index in old.indices))
-        if _as_written(old) == _as_written(current):
-            versions[version] = current.version
+        known = [at for at, schema in there.schemas.items() if _as_written(schema) == _as_written(old)]
+        if known:
+            versions[version] = max(known)
         else:
             added.append(old)
             versions[version] = current.version + len(added)

@@ -139,7 +139,7 @@ class Catalog:
     def _begin_checked(self, schema: TableSchema) -> TableHandle:
         from mergelake.table.define import check_schema  # loads kernels that opening a table does not need
 
-        return self._begin_table(self._ids.new_id(), check_schema(schema))
+        return self._begin_table(self._ids.new_id(), check_schema(schema.of_new_table()))
 
     def begin_table(self, name: Name, schema: TableSchema) -> TableHandle:
         """A new table that is to be called `name`, and is not yet: `put_table` or `drop_nameless` follows.
@@ -157,8 +157,12 @@ class Catalog:
     def put_table(self, name: Name, handle: TableHandle, *, must_exist: bool = False) -> None:
         """Give a table without a name this one, in place of what has it: that is dropped, in the same entry.
 
-        UNKNOWN_TABLE if nothing has it and it `must_exist`. If this raises, the table is dropped.
+        UNKNOWN_TABLE if nothing has it and it `must_exist`, or if the new table was taken for a forgotten one and
+        collected. If this raises, the table is dropped.
         """
+        if handle.refresh().dropped:
+            what = f"The new table {'.'.join(name)} was not written to for gc_grace_seconds, and has been collected"
+            raise error("UNKNOWN_TABLE", what, "Try again, or raise gc_grace_seconds of the table")
         try:
             self._replace(name, PutTable(*name, handle.directory), must_exist)
         except (ConflictError, InvalidInputError, NotFoundError):
@@ -202,21 +206,36 @@ class Catalog:
         for table_id in dropped:
             self._mark_dropped(table_id)
 
-    def clone_table(self, name: Name, source: TableHandle, state: State, *, if_not_exists: bool = False) -> TableHandle:
+    def clone_table(
+        self,
+        name: Name,
+        source: TableHandle,
+        state: State,
+        *,
+        if_not_exists: bool = False,
+        replace: bool = False,
+        must_exist: bool = False,
+    ) -> TableHandle:
         """A new table with the rows of a state of another, without copying them; see `clone`.
 
+        With `replace` in place of what has the name, as in `put_table`, which may be the other itself.
         TABLE_ALREADY_EXISTS as in `create_table`; ConflictError if objects that it would refer to are gone.
         """
         _check_name(name[1], "table")
         existing = self._existing(name)
-        if existing is not None:
+        if existing is not None and not replace:
             return self._taken(name, existing, if_not_exists)
+        if existing is None and must_exist:
+            raise no_table(self.state, *name).as_error()
         table_id = self._ids.new_id()
         plan = plan_clone(state, source.directory, self._ids)
         owners = take_holds(table_id, plan, lambda owner: source if owner == source.directory else self.open_id(owner))
         handle = self._begin_table(table_id, plan.schema, plan.more)
         try:
             check_holds(table_id, owners)
+            if replace:
+                self.put_table(name, handle, must_exist=must_exist)
+                return handle
             return self._put(name, handle, if_not_exists)
         except (ConflictError, InvalidInputError, NotFoundError):
             self._mark_dropped(table_id)
@@ -411,7 +430,9 @@ def _id_of(state: CatalogState, name: Name) -> str:
 def has_no_rows(name: Name, virtual: VirtualTable) -> MergelakeError:
     """The error for doing to a view or a union what needs rows of its own."""
     what = f"{'.'.join(name)} is a {virtual.schema.engine}, which has no rows of its own"
-    return error("NOT_IMPLEMENTED", what, "SELECT reads it; write to the tables that it reads")
+    return error(
+        "NOT_IMPLEMENTED", what, "SELECT reads it, and its result has .spark(); write to the tables that it reads"
+    )
 
 
 def _tables_of(state: CatalogState, name: Name) -> list[str]:

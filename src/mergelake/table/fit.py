@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import SkipIndex, TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.log.state import ActivePart
 
-_HINT = "The columns, the keys and the indexes of both tables have to be the same"
+_HINT = "The columns, the keys, the indexes and the projections of both tables have to be the same"
 
 
 def check_fit(source: TableSchema, target: TableSchema) -> None:
@@ -32,6 +35,17 @@ def check_fit(source: TableSchema, target: TableSchema) -> None:
         raise _different("projections")
     if _fixed_granules(source) != _fixed_granules(target):
         raise _different("index_granularity, without adaptive granules")
+
+
+def check_projections_fit(source: TableSchema, target: TableSchema, parts: Iterable[ActivePart]) -> None:
+    """BAD_ARGUMENTS if a part has a projection, perhaps a dropped one, whose name is not that of the same in `target`.
+
+    ClickHouse finds projections of parts by name.
+    """
+    held = {name for part in parts for name in part.manifest.projections}
+    own = {each for each in (*source.projections, *source.past_projections) if each.name in held}
+    if not own <= {*target.projections, *target.past_projections}:
+        raise _different("projections")
 
 
 def definition(index: SkipIndex) -> tuple[object, ...]:

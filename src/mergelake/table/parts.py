@@ -14,7 +14,9 @@ from dataclasses import replace
 from mergelake.core.errors import error
 from mergelake.core.names import PartInfo
 from mergelake.log.operations import DropDetached, DropParts, DropRange, TableOp
-from mergelake.log.state import DetachedPart, State
+from mergelake.log.state import DetachedPart, PendingMutation, State
+from mergelake.table.alter.needs import affected_column
+from mergelake.table.alter.renaming import renamed_columns, renamed_commands, without_assignments
 from mergelake.table.clone import with_lacks
 from mergelake.table.handle import TableHandle
 from mergelake.table.refit import commit_judged
@@ -88,12 +90,39 @@ def _attach(handle: TableHandle, choose: Callable[[State], Sequence[DetachedPart
         for part in choose(state):
             new_id = new_ids.setdefault(part.manifest.id, handle.ids.new_id())
             new = replace(part.manifest, id=new_id, base_version=state.version, level=part.info.level)
-            added.append((new, part.lacks))
+            added.append((new, _as_of_now(part, state)))
             detached[new_id] = part.manifest.id
         return with_lacks(added, handle.ids, detached, state.schema_version)
 
     handle.refresh()
     return commit_judged(handle, build).version
+
+
+def _as_of_now(part: DetachedPart, state: State) -> list[PendingMutation]:
+    """The mutations that a detached part lacks, for the current schema: columns were perhaps renamed or dropped since.
+
+    BAD_ARGUMENTS if one that a mutation reads was dropped, or one that it uses was changed.
+    """
+    now = state.schema
+    by_id = {column.id: column.name for column in now.columns}
+    out: list[PendingMutation] = []
+    for mutation in part.lacks:
+        before = state.schemas[mutation.schema_version]
+        if before.columns == now.columns:
+            out.append(mutation)
+            continue
+        dropped = {column.name: f"{column.name} (dropped)" for column in before.columns if column.id not in by_id}
+        names = {column.name: by_id.get(column.id, dropped.get(column.name, "")) for column in before.columns}
+        columns = renamed_columns(before.columns, names)
+        commands = renamed_commands(mutation.commands, names, before.types)
+        commands = without_assignments(commands, set(dropped.values()))
+        renamed = replace(mutation, commands=commands, schema_version=state.schema_version)
+        changed = affected_column(renamed, replace(before, columns=columns), now) if commands else None
+        if changed is not None:
+            message = f"Part {part.info} lacks {mutation.name}, and column {changed} that it uses is another one now"
+            raise error("BAD_ARGUMENTS", message, "Clone the table AS OF the version before DETACH to get at its rows")
+        out += [renamed] if commands else []
+    return out
 
 
 def _detached(state: State, name: str) -> DetachedPart:

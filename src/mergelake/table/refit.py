@@ -114,4 +114,7 @@ def raising_columns(old: TableSchema, new: TableSchema) -> list[Column]:
                 out.append(column)
                 break
             kind = change.type
+        else:
+            if may_fail(kind, column.type):  # written after a version to which the table was rolled back
+                out.append(column)
     return out

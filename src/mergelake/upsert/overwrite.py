@@ -63,6 +63,7 @@ class Overwrite:
             message = "A condition and the partitions of the new rows both say what is replaced"
             raise error("BAD_ARGUMENTS", message, "Give one of them")
         (command,) = validate((Delete(where, lightweight=True),), schema, given)
+        assert isinstance(command, Delete)
         keys = table_keys(schema)
         of_keys = {name for key in (*keys.partition, *keys.sorting) for name in key.columns}
         others = sorted(_columns(command.where, schema) - of_keys) if mode_of(schema) is not None else []

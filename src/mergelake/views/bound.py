@@ -29,7 +29,7 @@ from mergelake.expr.nodes import Call, Literal, SyntaxNode
 from mergelake.expr.parser import parse
 from mergelake.expr.values import to_arrow
 from mergelake.log.state import PendingMutation
-from mergelake.views.commands import Command, Delete, parse_commands
+from mergelake.views.commands import Delete, RowCommand, row_commands
 
 Arrays = dict[str, pa.Array]
 Mask = NDArray[np.bool_]
@@ -242,7 +242,7 @@ def bind_steps(mutations: Sequence[PendingMutation], schema: TableSchema, partit
     commands = tuple(
         command
         for mutation in mutations
-        for command in parse_commands(mutation.commands)
+        for command in row_commands(mutation.commands)
         if command.partition_id in (None, partition_id)
     )
     if not commands:
@@ -268,11 +268,11 @@ class _Columns:
 
 
 @sized_cache(1024, 32 << 20, lambda command, _: len(command.where))
-def _steps_of(command: Command, columns: _Columns) -> tuple[Step, ...]:
+def _steps_of(command: RowCommand, columns: _Columns) -> tuple[Step, ...]:
     return tuple(bind_command(command, columns.schema))
 
 
-def check_command(command: Command, schema: TableSchema) -> None:
+def check_command(command: RowCommand, schema: TableSchema) -> None:
     """Raise the errors of binding. The steps are kept for the next reads."""
     _steps_of(command, _Columns(schema))
 
@@ -284,7 +284,7 @@ def _bound_aliases(columns: _Columns) -> Mapping[str, BoundNode]:
     return {name: bind(alias_expression(name, schema), schema.types) for name in names}
 
 
-def bind_command(command: Command, schema: TableSchema) -> list[Step]:
+def bind_command(command: RowCommand, schema: TableSchema) -> list[Step]:
     """The steps of a command: itself, and the MATERIALIZED columns that depend on what it sets."""
     where, groups = command_trees(command, schema)
     condition = _condition(where, command.where, schema)
@@ -294,7 +294,7 @@ def bind_command(command: Command, schema: TableSchema) -> list[Step]:
     return [Step(None if at else condition, sets) for at, sets in enumerate(bound)]
 
 
-def command_trees(command: Command, schema: TableSchema) -> tuple[SyntaxNode, list[dict[str, SyntaxNode]]]:
+def command_trees(command: RowCommand, schema: TableSchema) -> tuple[SyntaxNode, list[dict[str, SyntaxNode]]]:
     """The condition of a command, and by column the new values, over stored columns and cast to the column's type.
 
     After the assignments of an UPDATE come the MATERIALIZED columns that depend on them, then those that depend on

@@ -1,4 +1,5 @@
-"""The commands of a mutation: `UPDATE a = x, … [IN PARTITION …] WHERE …` and `DELETE [IN PARTITION …] WHERE …`.
+"""The commands of a mutation: `UPDATE a = x, … [IN PARTITION …] WHERE …`, `DELETE [IN PARTITION …] WHERE …`, and
+`MATERIALIZE | CLEAR INDEX i [IN PARTITION …]`, which changes no row.
 
 The log has them as text. A lightweight DELETE is `UPDATE _row_exists = 0 WHERE …`, as in ClickHouse. Expressions stay
 text until they are bound against the columns of a table (`views.bound`).
@@ -17,6 +18,10 @@ from mergelake.core.text import quote_identifier_if_needed, quote_string, string
 
 ROW_EXISTS = "_row_exists"
 """The column of ClickHouse's lightweight DELETE: 0 for deleted rows."""
+
+
+_OF_TTL = "MATERIALIZE TTL"
+"""What stands before the commands of that statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +55,35 @@ class Delete:
         return f"{head}{_in_partition(self.partition_id)} WHERE {self.where}"
 
 
-Command: TypeAlias = Update | Delete
+@dataclass(frozen=True, slots=True)
+class IndexCommand:
+    """Parts get the files of a skip index, or lose them."""
+
+    name: str
+    clears: bool = False
+    partition_id: str | None = None
+
+    def __str__(self) -> str:
+        word = "CLEAR" if self.clears else "MATERIALIZE"
+        return f"{word} INDEX {quote_identifier_if_needed(self.name)}{_in_partition(self.partition_id)}"
+
+
+RowCommand: TypeAlias = Update | Delete
+Command: TypeAlias = Update | Delete | IndexCommand
 
 
 def _in_partition(partition_id: str | None) -> str:
     return "" if partition_id is None else f" IN PARTITION ID {quote_string(partition_id)}"
 
 
-def commands_text(commands: Sequence[Command]) -> str:
-    """The commands as the log has them; `parse_commands` reads it."""
-    return ", ".join(map(str, commands))
+def commands_text(commands: Sequence[Command], *, of_ttl: bool = False) -> str:
+    """The commands as the log has them; `parse_commands` reads it. `of_ttl`: those of MATERIALIZE TTL."""
+    return ", ".join([*([_OF_TTL] if of_ttl else []), *map(str, commands)])
+
+
+def are_of_ttl(text: str) -> bool:
+    """Whether the commands of a mutation are those of MATERIALIZE TTL: parts get its times, too."""
+    return text.startswith(_OF_TTL)
 
 
 @sized_cache(1024, 64 << 20, len)
@@ -67,11 +91,20 @@ def parse_commands(text: str) -> tuple[Command, ...]:
     """Inverse of `commands_text`. Raises SYNTAX_ERROR."""
     tokens = TokenReader(text)
     out: list[Command] = []
+    if are_of_ttl(text):
+        tokens.accept("MATERIALIZE", "TTL")
+        if not tokens.accept(","):
+            return ()
     while True:
         out.append(_command(tokens))
         if tokens.peek().kind == "end":
             return tuple(out)
         _expect(tokens, ",")
+
+
+def row_commands(text: str) -> tuple[RowCommand, ...]:
+    """The commands of `parse_commands` that may change rows."""
+    return tuple(command for command in parse_commands(text) if not isinstance(command, IndexCommand))
 
 
 def drops_rows(commands: Sequence[Command]) -> bool:
@@ -85,6 +118,10 @@ def _command(tokens: TokenReader) -> Command:
         partition_id = _partition(tokens)
         _expect(tokens, "WHERE")
         return Delete(_expression(tokens), partition_id)
+    if word.upper in ("MATERIALIZE", "CLEAR"):
+        _expect(tokens, "INDEX")
+        name = tokens.next()
+        return IndexCommand(name.name, word.upper == "CLEAR", _partition(tokens))
     if word.upper != "UPDATE":
         raise syntax_error(tokens.text, word.start, "Expected UPDATE or DELETE", found=word.text)
     assignments = _assignments(tokens)

@@ -26,7 +26,7 @@ from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode, reference
 from mergelake.expr.parser import parse
 from mergelake.log.state import PendingMutation
 from mergelake.views.bound import bind_command, command_trees
-from mergelake.views.commands import parse_commands
+from mergelake.views.commands import row_commands
 
 DATA_VERSION, PARTITION_ID = "_part_data_version", "_partition_id"
 """ClickHouse's virtual columns: the last mutation that a part has, or its first block; the id of its partition."""
@@ -155,7 +155,7 @@ def view_of(mutations: Iterable[PendingMutation], schema: TableSchema, newest: i
     versions = []
     for mutation in mutations:
         versions.append(mutation.version)
-        for command in parse_commands(mutation.commands):
+        for command in row_commands(mutation.commands):
             where, groups = command_trees(command, schema)
             where = _over_columns(where, schema.types)
             on = [parse(f"{DATA_VERSION} < {mutation.version}")] if mutation.version <= newest else []

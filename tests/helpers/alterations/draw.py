@@ -96,7 +96,7 @@ class Drawing:
         if not self.detached:
             kinds += [self._alter] * 8
         if "partitions" in self.features:
-            kinds += [self._partition] * 3
+            kinds += [self._partition] * (8 if table in self.detached else 2)
         if "moves" in self.features and not self.detached:
             kinds += [self._move] * 3
         return rng.choice(kinds)(table, columns, ids)

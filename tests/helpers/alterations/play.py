@@ -21,6 +21,7 @@ from mergelake.lake.warehouse import Warehouse
 from mergelake.sql.database import Database
 from mergelake.store import open_store
 from tests.helpers.alterations.draw import Drawing, Shown
+from tests.helpers.alterations.elsewhere import Elsewhere
 from tests.helpers.mutations.events import rewrite
 from tests.helpers.mutations.sides import Ours, Rows, code_of
 
@@ -66,15 +67,15 @@ class Play:
 
     session: Any
     seed: str
-    url: str = ""
     tally: Counter[str] = field(default_factory=Counter)
+    elsewhere: Sequence[Elsewhere] = ()
     script: list[str] = field(default_factory=list)
     attached: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         self.events = random.Random(f"{self.seed} events")
-        self.folder = None if self.url else tempfile.TemporaryDirectory()
-        self.store = open_store(self.url or self.folder.name)  # type: ignore[union-attr]
+        self.folder = tempfile.TemporaryDirectory()
+        self.store = open_store(self.folder.name)
         self.db = Database(Warehouse(self.store))
         self.remembered: list[tuple[str, int, str, list[tuple[str, ...]]]] = []
         for name in ("t", "u", "v"):
@@ -131,10 +132,15 @@ class Play:
             what = told if found else theirs
             raise self._differs("codes differ", f"ClickHouse {expected}", f"here {found}", what[:500])
         self.tally["refused"] += found != 0
+        kind = " ".join(re.findall(r"\b[A-Z]{2,}\b", text)[:4])
+        self.tally[f"{'refused' if found else 'ran'} {kind}"] += 1
         self.compare()
         return found == 0
 
     def _run_here(self, text: str) -> tuple[int, str]:
+        for other in self.elsewhere:
+            if other.writes and self.events.random() < 0.4:
+                return other.run(self.folder.name, text)
         try:
             self.db.sql(text)
         except MergelakeError as problem:
@@ -174,6 +180,9 @@ class Play:
             self._equal(query, expected, self._ours(query))
             if self.events.random() < 0.2:
                 self.remembered.append((name, self.db.table(name).refresh(), query, expected))
+            for other in self.elsewhere:
+                if self.events.random() < 0.5:
+                    self._equal(f"-- by {type(other).__name__}\n{query}", expected, self._read(other, query))
             where = self.events.choice(("k > 0", "k = 1", "s = 'a'", "p < 0", "s >= 'b' AND k < 3"))
             self._equal(f"{query} WHERE {where}", sorted(self._theirs(f"{query} WHERE {where}")))
             if self.events.random() < 0.06:
@@ -240,6 +249,12 @@ class Play:
         lines += [f"only here: {row} x {n}" for row, n in list(extra.items())[:4]]
         raise self._differs("rows differ", query, *lines)
 
+    def _read(self, other: Elsewhere, query: str) -> Rows:
+        try:
+            return _rows(other.read(self.folder.name, query))
+        except MergelakeError as problem:
+            raise self._differs(f"a read by {type(other).__name__} fails", query, str(problem)[:600]) from problem
+
     def _ours(self, query: str) -> Rows:
         try:
             return _rows(self.db.sql(query).encoded("TSV"))
@@ -268,9 +283,19 @@ def _rows(data: bytes) -> Rows:
     return [tuple(line.split("\t")) for line in lines]
 
 
-def verify(session: Any, seed: str, statements: int, features: Sequence[str] = FEATURES, tally: Any = None) -> None:
-    """Play a sequence; raises `Differs` with a script that is as short as a minute allows."""
-    play = Play(session, seed, tally=Counter() if tally is None else tally)
+def verify(
+    session: Any,
+    seed: str,
+    statements: int,
+    features: Sequence[str] = FEATURES,
+    tally: Any = None,
+    elsewhere: Sequence[Elsewhere] = (),
+) -> None:
+    """Play a sequence; raises `Differs` with a script that is as short as a minute allows.
+
+    `elsewhere`: who takes part in it. Then the script is not shortened.
+    """
+    play = Play(session, seed, Counter() if tally is None else tally, elsewhere)
     play.tally["sequences"] += 1
     try:
         play.draw(statements, features)
@@ -278,6 +303,8 @@ def verify(session: Any, seed: str, statements: int, features: Sequence[str] = F
         play.tally["abandoned"] += 1
         play.tally[f"abandoned: {str(problem)[:120]}"] += 1
     except Exception as problem:
+        if elsewhere:
+            raise
         raise Differs(f"sequence {seed!r}\n{_shrunk(session, seed, play.script, problem)}") from problem
 
 

@@ -70,6 +70,27 @@ def test_what_others_have_changed_meanwhile_is_seen(store: FarStore, beside: lis
     assert beside[-1] is True
 
 
+@pytest.mark.parametrize("name", ["v", "m", "merge('default', '^t$')"])
+def test_views_and_unions_are_read_beside_their_news(store: FarStore, beside: list[bool], name: str) -> None:
+    reader, writer = opened(store), opened(store)
+    writer.sql("CREATE VIEW v AS SELECT k FROM t WHERE k < 500")
+    writer.sql("CREATE TABLE m ENGINE = Merge('default', '^t$')")
+    count = f"SELECT count() FROM {name} WHERE k >= 0"
+    for _ in range(2):
+        rows = reader.sql(count).scalar()
+    store.start()
+    store.gated = True
+    assert reader.sql(count).scalar() == rows
+    store.gated = False
+    assert (store.rounds, beside[-1]) == (1, True)
+    writer.sql("CREATE OR REPLACE VIEW v AS SELECT k FROM t WHERE k < 300")
+    writer.sql("CREATE OR REPLACE TABLE m (k Int64) ENGINE = Merge('default', '^none$')")
+    assert reader.sql(count).scalar() == {"v": 300, "m": 0}.get(name, rows)
+    assert beside[-1] is False
+    writer.sql("INSERT INTO t VALUES (1, 'x')")
+    assert reader.sql(count).scalar() == {"v": 301, "m": 0}.get(name, rows + 1)
+
+
 def test_a_table_that_changes_is_asked_for_first(store: FarStore, beside: list[bool]) -> None:
     reader, writer = opened(store), opened(store)
     reader.sql(COUNT)

@@ -6,6 +6,7 @@ import pytest
 
 import mergelake as ml
 from mergelake.core.errors import MergelakeError
+from mergelake.spark.locate import TablePath
 from tests.helpers.refusals import refused
 
 
@@ -61,6 +62,20 @@ def test_views_prune_by_the_condition_around_them(db):
         lines = "\n".join(row[0] for row in db.sql(f"EXPLAIN indexes = 1 {query}").rows())
         assert "Granules: 1/3" in lines, lines
         assert db.sql(query).rows() == [("5!",)]
+
+
+def test_only_the_columns_that_are_needed_are_read(db):
+    db.sql("CREATE VIEW v AS SELECT k AS a, concat(s, '!') AS b, v AS c, c + 1 AS d FROM t WHERE v < 7")
+    db.sql("CREATE VIEW w AS SELECT * FROM v")
+    for query, columns in {
+        "SELECT max(a) FROM v": "k, v",
+        "SELECT b FROM w WHERE a = 5": "k, s, v",
+        "SELECT max(d) FROM w": "v",
+        "SELECT count() FROM v": "v",
+    }.items():
+        lines = [row[0].strip() for row in db.sql(f"EXPLAIN {query}").rows()]
+        assert f"Columns: {columns}" in lines, (query, lines)
+    assert db.sql("SELECT max(d), max(a) FROM w").rows() == [(7, 19999)]
 
 
 def test_names_of_a_view_are_those_of_its_creation(db):
@@ -145,7 +160,11 @@ def test_what_makes_no_sense_changes_nothing(db, statement, name):
 
 def test_python_objects_of_tables_refuse_a_view(db):
     db.sql("CREATE VIEW v AS SELECT k FROM t")
-    for door in (db.table, db.warehouse.table, db.warehouse.cost):
+
+    def spark(name):
+        return TablePath.parse(f"{db.warehouse.url}/{name}").open()
+
+    for door in (db.table, db.warehouse.table, db.warehouse.cost, spark):
         with refused(db, "NOT_IMPLEMENTED", "default.v is a View", "SELECT reads it"):
             door("v")
     assert db.tables() == ["t", "v"]
@@ -193,3 +212,28 @@ def test_views_and_tables_replace_each_other(db):
     assert db.sql("SELECT count() FROM t").scalar() == 0
     db.sql("CREATE OR REPLACE TABLE u ENGINE = MergeTree ORDER BY a EMPTY AS SELECT 1 AS a")
     assert (db.sql("EXISTS TABLE u").scalar(), db.sql("SELECT count() FROM u").scalar()) == (1, 0)
+
+
+def test_a_clone_takes_the_place_of_its_source(db):
+    version = db.table("t").version
+    db.sql("ALTER TABLE t DELETE WHERE k >= 10")
+    before = db.warehouse.store.counters
+    db.sql(f"CREATE OR REPLACE TABLE t CLONE AS t AS OF VERSION {version}")
+    assert (db.warehouse.store.counters - before).put < 10
+    assert db.sql("SELECT count() FROM t").scalar() == 20000
+    with refused(db, "UNKNOWN_TABLE"):
+        db.sql("REPLACE TABLE nope CLONE AS t")
+
+
+def test_python_makes_views(db):
+    db.create_view("v", "SELECT k, s FROM t WHERE v = {n:UInt8}", comment="by n")
+    db.create_view("w", "SELECT k, concat(s, '!') FROM v(n = 3)", columns=["a", "b"])
+    assert db.sql("SELECT a, b FROM w ORDER BY a LIMIT 1").rows() == [(3, "3!")]
+    db.create_view("w", "SELECT 1 AS one", if_not_exists=True)
+    assert db.sql("DESCRIBE w").rows()[0][0] == "a"
+    db.create_view("default.w", "SELECT 1 AS one", replace=True)
+    assert db.sql("SELECT * FROM w").rows() == [(1,)]
+    with refused(db, "BAD_ARGUMENTS"):
+        db.create_view("w", "SELECT 1", if_not_exists=True, replace=True)
+    with refused(db, "TABLE_ALREADY_EXISTS"):
+        db.create_view("w", "SELECT 1")

@@ -166,3 +166,29 @@ def test_a_column_is_cleared_in_one_partition(tmp_path):
     with refused(db, "NOT_FOUND_COLUMN_IN_BLOCK"):
         db.sql("ALTER TABLE t CLEAR COLUMN nope IN PARTITION 1")
     db.sql("ALTER TABLE t CLEAR COLUMN IF EXISTS nope IN PARTITION 1")
+
+
+def test_a_table_like_another_has_its_types_and_not_its_history(db):
+    db.sql("ALTER TABLE t MODIFY COLUMN v UInt8")
+    db.sql("ALTER TABLE t MODIFY COLUMN v Int64")
+    db.sql("CREATE TABLE u AS t")
+    db.warehouse.create_table("w", db.table("t").schema)
+    for name in ("u", "w"):
+        db.sql(f"INSERT INTO {name} (k, v, n, s) VALUES (1, 3000, 1, 'x')")
+        assert db.sql(f"SELECT v FROM {name}").rows() == [(3000,)]
+        assert db.table(name).schema.version == 1
+    db.sql("CREATE TABLE c CLONE AS t")
+    assert db.sql("SELECT k, v FROM c ORDER BY k").rows() == [(1, 44), (2, 2), (3, 3)]
+
+
+def test_a_part_that_was_detached_before_a_rollback_is_judged_by_its_own_type(db):
+    table = db.table("t")
+    version = table.version
+    db.sql("ALTER TABLE t MODIFY COLUMN s Nullable(String)")
+    db.sql("INSERT INTO t (k, v, n, s) VALUES (4, 1, 1, NULL)")
+    table.refresh()
+    table.detach_part("all_2_2_0")
+    table.rollback(version)
+    with pytest.raises(ml.MergelakeError, match="NULL"):
+        table.attach_part("all_2_2_0")
+    assert read(db, "k, s") == [(1, "7"), (2, "8"), (3, "9")]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mergelake.core.clock import ManualClock
+from mergelake.core.errors import MergelakeError
 from mergelake.core.ids import SeededIds
 from mergelake.lake import Warehouse
 from mergelake.log.volatile import unfinished
@@ -164,6 +165,44 @@ def test_a_detached_part_keeps_the_mutations_that_it_lacked(warehouse, table):
     table.append({"p": [2], "k": [10], "v": [1]})
     table.apply_mutations()
     assert rows(table) == sorted([*expected, (2, 10, 1)])
+    assert pending(table) == []
+
+
+@pytest.mark.parametrize(
+    ("alteration", "columns", "back"),
+    [
+        ("RENAME COLUMN v TO w", "k, w", [(1, 106), (2, 2)]),
+        ("RENAME COLUMN v TO w, RENAME COLUMN u TO v", "k, w", [(1, 106), (2, 2)]),
+        ("DROP COLUMN v", "k, u", [(1, 5), (2, 0)]),
+        ("DROP COLUMN v, ADD COLUMN v Int64", "k, v", [(1, 0), (2, 0)]),
+        ("ADD COLUMN z Int64 DEFAULT k", "k, v, z", [(1, 106, 1), (2, 2, 2)]),
+        ("DROP COLUMN u", "", None),
+        ("DROP COLUMN u, RENAME COLUMN v TO u", "", None),
+        ("MODIFY COLUMN v Int128", "", None),
+        ("ADD COLUMN z Int64 DEFAULT v", "", None),
+    ],
+)
+def test_what_a_detached_part_lacked_follows_the_columns(warehouse, alteration, columns, back):
+    db = Database(warehouse)
+    db.sql("CREATE TABLE a (p UInt8, k Int64, u Int64, v Int64) ENGINE = MergeTree PARTITION BY p ORDER BY k")
+    db.sql("INSERT INTO a VALUES (1, 1, 5, 1), (1, 2, 0, 2), (1, 3, 9, 3), (2, 1, 5, 1)")
+    db.sql("ALTER TABLE a UPDATE v = v + u + 100 WHERE u = 5")
+    db.sql("ALTER TABLE a DELETE WHERE k = 3")
+    db.sql("ALTER TABLE a DETACH PARTITION 1")
+    table = db.table("a")
+    table.apply_mutations()
+    db.sql(f"ALTER TABLE a {alteration}")
+    version = table.refresh()
+    if back is None:
+        with pytest.raises(MergelakeError) as refused:
+            db.sql("ALTER TABLE a ATTACH PARTITION 1")
+        assert refused.value.name == "BAD_ARGUMENTS"
+        assert table.refresh() == version
+        return
+    db.sql("ALTER TABLE a ATTACH PARTITION 1")
+    for _ in range(2):
+        assert sorted(table.scan(columns.split(", "), "p = 1")) == back
+        table.apply_mutations()
     assert pending(table) == []
 
 

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 import mergelake as ml
+from mergelake.order.projections import table_projections
 from mergelake.parts.listing import projection_names
+from mergelake.parts.projected import projection_manifest
+from mergelake.parts.reader import PartReader
 
 
 @pytest.fixture
@@ -205,3 +208,45 @@ def test_a_lightweight_delete_rebuilds_or_drops(db: ml.Database) -> None:
         assert _projections(table) == [left]
         assert all(part.manifest.masked for part in table.handle.log.state.parts())
         assert db.sql("SELECT v, count() FROM t GROUP BY v ORDER BY v").rows() == [(0, 13334), (2, 13333)]
+
+
+def test_parts_that_move_keep_projections_of_tables_that_have_them(db: ml.Database) -> None:
+    def create(name: str, columns: str, projections: str) -> ml.Table:
+        db.sql(f"DROP TABLE IF EXISTS {name}")
+        db.sql(f"CREATE TABLE {name} ({columns}{projections}) ENGINE = MergeTree ORDER BY k")
+        return db.table(name)
+
+    projection = ", PROJECTION p (SELECT * ORDER BY v)"
+    create("t", "k UInt32, v UInt8, w UInt8", projection)
+    db.sql("INSERT INTO t SELECT number, number % 3, 7 FROM numbers(30)")
+    for others in ("", ", PROJECTION p (SELECT v ORDER BY v)"):
+        create("u", "k UInt32, v UInt8, w UInt8", others)
+        with pytest.raises(ml.MergelakeError) as caught:
+            db.sql("ALTER TABLE t MOVE PARTITION tuple() TO TABLE u")
+        assert (caught.value.name, "different projections" in str(caught.value)) == ("BAD_ARGUMENTS", True)
+    # Columns of the same names, with other ids.
+    table = create("u", "k UInt32, w UInt8, v UInt8", f"{projection}, PROJECTION q (SELECT max(v))")
+    db.sql("ALTER TABLE u ATTACH PARTITION tuple() FROM t")
+    assert _projections(table) == [{"p": 30}]
+    db.sql("INSERT INTO u (k, v, w) SELECT number, number % 3, 7 FROM numbers(30)")
+    db.sql("OPTIMIZE TABLE u FINAL")
+    assert _projections(table) == [{"p": 60, "q": 1}]
+    assert db.sql("SELECT v, w, count() FROM u GROUP BY v, w ORDER BY v").rows() == [(n, 7, 20) for n in range(3)]
+    (part,) = table.handle.log.state.parts()
+    bound = next(each for each in table_projections(table.schema) if each.name == "p")
+    manifest = projection_manifest(part.manifest, "p", bound.schema.stored)
+    columns = {column.name: column for column in bound.schema.stored}
+    (batch,) = PartReader(table.handle.store, table.handle.directory, manifest, columns).read(["v", "w"])
+    assert batch.column("v").to_pylist() == sorted(n % 3 for n in range(60))
+    assert set(batch.column("w").to_pylist()) == {7}
+    # A dropped one whose files parts still have.
+    create("t", "k UInt32, v UInt8", ", PROJECTION p (SELECT max(v))")
+    db.sql("INSERT INTO t SELECT number, number % 3 FROM numbers(30)")
+    db.sql("ALTER TABLE t DROP PROJECTION p")
+    create("u", "k UInt32, v UInt8", "")
+    with pytest.raises(ml.MergelakeError) as caught:
+        db.sql("ALTER TABLE t MOVE PARTITION tuple() TO TABLE u")
+    assert caught.value.name == "BAD_ARGUMENTS"
+    db.sql("OPTIMIZE TABLE t FINAL")
+    db.sql("ALTER TABLE t MOVE PARTITION tuple() TO TABLE u")
+    assert db.sql("SELECT count() FROM u").scalar() == 30

@@ -150,3 +150,17 @@ def test_a_detached_part_is_judged_when_it_is_attached(tables):
     table.drop_column("s")
     table.attach_part("all_2_2_0")
     assert read(db, "k, m") == [(1, 20), (2, 40)]
+
+
+def test_a_detached_part_keeps_the_meaning_of_the_mutation_that_it_lacks(tables):
+    db, _ = tables
+    db.sql("UPDATE t SET d = v + 1 WHERE 1")
+    db.sql("ALTER TABLE t DETACH PART 'all_1_1_0'")
+    db.sql("ALTER TABLE t ADD COLUMN z Int8 DEFAULT 3, COMMENT COLUMN v 'text'")
+    db.sql("ALTER TABLE t ATTACH PART 'all_1_1_0'")
+    assert read(db, "k, d, z") == [(1, 11, 3)]
+    (name,) = [str(part.info) for part in db.table("t").state().parts()]
+    db.sql(f"ALTER TABLE t DETACH PART '{name}'")
+    db.sql("ALTER TABLE t RENAME COLUMN v TO w, ADD COLUMN v Int32 DEFAULT 77")
+    db.sql(f"ALTER TABLE t ATTACH PART '{name}'")
+    assert read(db, "k, w, d, v") == [(1, 10, 11, 77)]

@@ -1,12 +1,12 @@
-"""Conditions around a view as conditions in its query, so that its table is pruned by them.
+"""What a statement needs of a view as a narrower query: without other columns, and with its conditions.
 
-Only where the query filters and projects one table, row by row, and only conditions over columns that it returns as
-they are. They stay around the view, too: letting them in only saves work.
+So the table is pruned as if the statement named it. Only where the query filters and projects one table, row by row,
+and only conditions over columns that it returns as they are. They stay around the view, too: this only saves work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from mergelake.query.embedded import engine
@@ -35,6 +35,27 @@ def with_condition(query: str, condition: str, columns: frozenset[str]) -> str:
         return applied(query, [(start, start, "("), (stop, stop, f") AND {text}")])
     at = parsed.tokens[max(scope.clause("FROM")[1], scope.clause("PREWHERE")[1]) - 1].end
     return applied(query, [(at, at, f" WHERE {text}")])
+
+
+def with_columns(query: str, needed: Collection[str]) -> str:
+    """A view's query without columns that are not `needed`, as far as nothing else in it names them."""
+    parsed = parse_select(query)
+    scope = _only_scope(parsed)
+    if scope is None:
+        return query
+    first, end = scope.clause("SELECT")
+    items = parsed.items(first, end)
+    places = [(item.first, item.end + 2 if item.alias else item.end) for item in items]
+    kept = []
+    for item, place in zip(items, places, strict=True):
+        name = item.alias or (parsed.tokens[item.end - 1].name if _is_column(parsed, item) else "")
+        elsewhere = parsed.names(scope.first, place[0]) | parsed.names(place[1], scope.end)
+        if not name or name in needed or (item.alias and name in elsewhere):
+            kept.append(parsed.slice(*place))
+    if len(kept) == len(items):
+        return query
+    text = ", ".join(kept or [parsed.slice(*places[0])])
+    return applied(query, [(parsed.tokens[first].start, parsed.tokens[end - 1].end, text)])
 
 
 def conditions(condition: str, inside: Mapping[str, str], columns: frozenset[str]) -> str:

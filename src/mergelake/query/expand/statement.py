@@ -6,7 +6,7 @@ condition or a FINAL of the statement goes along as far as it may.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mergelake.core.errors import error
@@ -16,7 +16,7 @@ from mergelake.log.catalog import VirtualTable
 from mergelake.query.context import Context
 from mergelake.query.expand.columns import Columns
 from mergelake.query.expand.edits import Edit, applied
-from mergelake.query.expand.pushing import with_condition
+from mergelake.query.expand.pushing import with_columns, with_condition
 from mergelake.query.expand.unions import (
     VIRTUAL,
     Member,
@@ -27,8 +27,8 @@ from mergelake.query.expand.unions import (
     seen_by,
     union_columns,
 )
-from mergelake.query.expand.views import as_subquery, columns_of, with_arguments
-from mergelake.query.prepare import look_up_tables, prepared_of
+from mergelake.query.expand.views import as_empty, as_subquery, columns_of, with_arguments
+from mergelake.query.prepare import checked, look_up_tables, prepared_of
 from mergelake.query.source import Names, ReadRequest, Resolve
 from mergelake.query.statement.needs import star_tokens, wanted
 from mergelake.query.statement.parsed_select import ParsedSelect, TableReference
@@ -57,6 +57,8 @@ class _Statement:
     """The columns that queries of views return."""
     depth: int = 0
     """How many views it is in, while their columns are asked for."""
+    by_name: bool = False
+    """Views and unions are taken for empty tables with their columns: enough to describe a query."""
     called: dict[str, VirtualTable] = field(default_factory=dict)
     """Views with arguments, by the names that stand for them."""
 
@@ -101,19 +103,22 @@ class _Statement:
             raise error("NOT_IMPLEMENTED", f"{name} is a {view.schema.engine}, which has no older versions", _AS_OF)
         if "PREWHERE" in scope.clauses and scope.sources[:1] == (reference,):
             raise error("ILLEGAL_PREWHERE", f"{name} is a {view.schema.engine}: it has no PREWHERE", "Write WHERE")
+        if self.by_name and view.is_view and view.schema.columns:
+            return _replacement(reference, as_empty(view.schema.types))
         if not view.is_view:
             return self._union_edits(parsed, reference, view)
         now = self.described(view.query)
         columns = columns_of(view, now)
         need = wanted(parsed, reference, Columns(columns), {})
         needed = tuple(columns) if reference.in_operator else need.columns
-        query = view.query
+        query = with_columns(view.query, needed)
         if all(str(kind) == now.get(name) for name, kind in columns.items()):  # casts may change what conditions mean
             query = with_condition(query, need.where, frozenset(columns))
         return _replacement(reference, as_subquery(query, columns, needed, now))
 
     def _union_edits(self, parsed: ParsedSelect, reference: TableReference, union: VirtualTable) -> list[Edit]:
-        members = self.members(union, (reference.database or self.context.database, reference.name))
+        own = reference.database or self.context.database, reference.name
+        members = [] if self.by_name and union.schema.columns else self.members(union, own)
         scope = parsed.scope_of[reference]
         columns = Columns(union.schema.types) if union.schema.columns else union_columns(members)
         if not columns.columns:
@@ -163,11 +168,24 @@ class _Statement:
     def described(self, query: str) -> Mapping[str, str]:
         """The columns that a query returns now."""
         if query not in self.known:
-            parsed = _Statement(self.names, self.context, self.known, self.depth + 1).expanded(query)
-            tables = look_up_tables(parsed, self.names, self.context, _no_explain)
-            columns = prepared_of(parsed, tables, self.context).columns(self.context)
-            self.known[query] = dict(zip(*columns, strict=True))
+            inner = _Statement(self.names, self.context, self.known, self.depth + 1, by_name=True)
+            self.known[query] = dict(zip(*inner.columns(query), strict=True))
         return self.known[query]
+
+    def columns(self, query: str) -> tuple[Sequence[str], Sequence[str]]:
+        """Names and types of the columns of a query."""
+        parsed = self.expanded(query)
+        tables = look_up_tables(parsed, self.names, self.context, _no_explain)
+        checked(parsed, self.context)
+        return prepared_of(parsed, tables, self.context).columns(self.context)
+
+
+def described_by_name(query: str, names: Names, context: Context) -> tuple[Sequence[str], Sequence[str]]:
+    """Names and types of the columns of a query over the views and unions that there are, whatever these could read.
+
+    Raises the errors of the query itself.
+    """
+    return _Statement(names, context, {}, by_name=True).columns(query)
 
 
 def _replacement(reference: TableReference, text: str) -> list[Edit]:

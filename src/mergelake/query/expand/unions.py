@@ -17,11 +17,13 @@ from mergelake.core.types import DataType, parse_type
 from mergelake.query.embedded import engine
 from mergelake.query.expand.columns import Columns
 from mergelake.query.expand.pushing import conditions
+from mergelake.query.expand.views import as_empty
 from mergelake.query.source import Names, ReadRequest
 from mergelake.query.statement.needs import matched
 
 Where = tuple[str, str]
 """Database and table."""
+UINT8 = parse_type("UInt8")
 NAME_TYPE = parse_type("LowCardinality(String)")
 VIRTUAL: Mapping[str, DataType] = {"_database": NAME_TYPE, "_table": NAME_TYPE}
 """Columns that say which table a row is from."""
@@ -151,8 +153,7 @@ def as_union(members: Sequence[Member], columns: Mapping[str, DataType], need: R
     """A union as a subquery with the columns that are needed, or with a constant if there are none."""
     selects = [_select(member, columns, need) for member in members]
     if not selects:
-        structure = ", ".join(f"{back_quote(name)} {columns[name]}" for name in need.columns) or "_ml_row UInt8"
-        selects = [f"SELECT * FROM null({quote_string(structure)})"]
+        return as_empty({name: columns[name] for name in need.columns} or {"_ml_row": UINT8})
     return f"({' UNION ALL '.join(selects)})"
 
 

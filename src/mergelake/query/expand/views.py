@@ -36,6 +36,12 @@ def as_subquery(query: str, columns: Mapping[str, DataType], needed: Sequence[st
     return f"(SELECT {', '.join(out)} FROM ({query}))"
 
 
+def as_empty(columns: Mapping[str, DataType]) -> str:
+    """An empty table with these columns, as a subquery."""
+    structure = ", ".join(f"{back_quote(name)} {kind}" for name, kind in columns.items())
+    return f"(SELECT * FROM null({quote_string(structure)}))"
+
+
 def with_arguments(view: VirtualTable, name: str, parsed: ParsedSelect, call: TableCall, *, external: bool) -> str:
     """The query of a parameterised view with the arguments of a call.
 

@@ -142,6 +142,7 @@ HONOURED: Mapping[str, str] = {
     "added is not added again",
     "lightweight_deletes_sync": "1, 2, 3: DELETE FROM returns when all parts are rewritten; 0 (default here): at once. "
     "Readers see it in any case",
+    "materialize_ttl_after_modify": "0: ALTER … TTL leaves what has expired by the new TTL to merges",
     "max_bytes_to_read": "Most bytes of columns that a SELECT may read from tables; TOO_MANY_BYTES; 0: no limit",
     "max_partitions_per_insert_block": "Overrides the table setting of this name for an INSERT",
     "max_partitions_to_read": "Overrides the table setting of this name for a SELECT; -1: no limit",

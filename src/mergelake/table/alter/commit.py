@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from mergelake.core.schema import TableSchema
@@ -19,7 +19,17 @@ class RowsChanged(Exception):
     """Rows of the table have changed since they were read."""
 
 
-def alter(handle: TableHandle, commands: Sequence[SchemaCommand], *, rows_of: int | None = None) -> int:
+Follow = Callable[[TableSchema, TableSchema], Sequence[TableOp]]
+"""(schema before, new schema) -> operations that follow in the same entry."""
+
+
+def alter(
+    handle: TableHandle,
+    commands: Sequence[SchemaCommand],
+    *,
+    rows_of: int | None = None,
+    follow: Follow | None = None,
+) -> int:
     """Change the definition of a table; returns the version that has all changes.
 
     Several commands are one entry of the log, and none if nothing changes. Raises the errors of `altered`,
@@ -30,7 +40,7 @@ def alter(handle: TableHandle, commands: Sequence[SchemaCommand], *, rows_of: in
     """
     if rows_of is None:
         handle.refresh()  # others may have altered it
-    attempt = Attempt(commands, rows_of)
+    attempt = Attempt(commands, rows_of, follow)
     while True:
         committed = handle.log.commit(attempt.build, passes_on=lambda: False)
         if not attempt.unjudged:
@@ -45,6 +55,7 @@ class Attempt:
 
     commands: Sequence[SchemaCommand]
     rows_of: int | None = None
+    follow: Follow | None = None
     judged: set[str] = field(default_factory=set)
     """Parts whose values fit the schema `after`."""
     unjudged: list[ActivePart] = field(default_factory=list)
@@ -73,4 +84,6 @@ class Attempt:
                 ops.insert(0, CancelVolatile(outdated, "the table was altered"))
             # Rows and mutations that come before it, in the entry of a process that appends it, have to be checked too.
             ops.insert(0, RowsUnchanged(max(state.version, state.rows_version)))
+        if self.follow is not None:
+            ops += self.follow(before, replace(after, version=state.schema_version + 1))
         return ops

@@ -175,6 +175,9 @@ def _check_key(column: Column, kind: DataType, schema: TableSchema) -> None:
     inside = any(tree != ColumnRef(name) and mentions(tree, name, schema) for tree in trees)
     if inside or (mode is not None and name in (mode.sign, mode.tombstone)):
         raise _forbidden(f"ALTER of key column {name} is forbidden")
+    by_engine = all(tree != ColumnRef(name) for tree in trees)
+    if by_engine and (mode is None or name != mode.decides or _is_wider(old, kind)):
+        return
     if not _keeps_order(old, kind):
         raise _forbidden(f"ALTER of key column {name} from type {old} to type {kind} is not safe")
 
@@ -189,6 +192,11 @@ def _extends_enum(old: DataType, new: DataType) -> bool:
 
 def _holds_all(old: t.Enum, new: t.Enum) -> bool:
     return set(old.items) <= set(new.items)
+
+
+def _is_wider(old: DataType, new: DataType) -> bool:
+    """Whether versions of a type compare the same in another."""
+    return isinstance(old, t.Int) and isinstance(new, t.Int) and old.signed == new.signed and old.bits <= new.bits
 
 
 def _keeps_order(old: DataType, new: DataType) -> bool:

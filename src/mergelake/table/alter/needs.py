@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema
+from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.nodes import SyntaxNode, referenced_columns
 from mergelake.expr.parser import parse
 from mergelake.log.state import PendingMutation, State
@@ -15,7 +16,7 @@ from mergelake.order.modes import mode_of
 from mergelake.parts.indexing import index_expressions
 from mergelake.table.alter.renaming import refers_to
 from mergelake.views.bound import command_trees
-from mergelake.views.commands import parse_commands
+from mergelake.views.commands import row_commands
 
 
 def partition_columns(schema: TableSchema) -> frozenset[str]:
@@ -64,30 +65,43 @@ def check_pending(state: State, after: TableSchema) -> None:
     """BAD_ARGUMENTS, with the mutation's name, for a change that gives an unfinished mutation another meaning.
 
     Parts that lack a mutation get it under the newest schema. So the columns of its commands have to stay as they are,
-    and a new column has no default that reads a column that it updates.
+    and no new default reads a column that it updates: for parts that lack the column it would see the values of before.
     """
-    before = state.schema
-    new = [column for column in after.columns if column.id >= before.next_column_id and column.default]
     for mutation in unfinished(state):
-        read, updated = _columns_of(mutation, before)
-        for name in read:
-            if not after.has(name) or not _is_same(before.column(name), after.column(name)):
-                raise _affected(name, mutation)
-        for column in new:
-            for name in updated:
-                if mentions(column.default, name, after):
-                    raise _affected(name, mutation)
+        name = affected_column(mutation, state.schema, after)
+        if name is not None:
+            raise _affected(name, mutation)
+
+
+def affected_column(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> str | None:
+    """A column whose change gives the mutation another meaning, if there is one; it is written for schema `before`."""
+    read, updated = _columns_of(mutation, before)
+    for name in read:
+        if not after.has(name) or not _is_same(before.column(name), after.column(name)):
+            return name
+    if not _means_the_same(mutation, before, after):
+        return next(iter(read))
+    known = {(column.id, column.default_kind, column.default) for column in before.stored}
+    new = [c for c in after.stored if c.default and (c.id, c.default_kind, c.default) not in known]
+    defaults = [expand_aliases(parse(column.default), after) for column in new]
+    return next((name for default in defaults for name in updated if mentions(default, name, after)), None)
 
 
 def _is_same(one: Column, other: Column) -> bool:
     return replace(one, comment="", codec="", ttl="") == replace(other, comment="", codec="", ttl="")
 
 
+def _means_the_same(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> bool:
+    """Whether commands have the same expressions, those of ALIAS and MATERIALIZED columns in them too."""
+    commands = row_commands(mutation.commands)
+    return all(command_trees(command, before) == command_trees(command, after) for command in commands)
+
+
 def _columns_of(mutation: PendingMutation, schema: TableSchema) -> tuple[dict[str, None], dict[str, None]]:
     """The columns that a mutation reads or updates, and those that it updates."""
     read: dict[str, None] = {}
     updated: dict[str, None] = {}
-    for command in parse_commands(mutation.commands):
+    for command in row_commands(mutation.commands):
         where, groups = command_trees(command, schema)
         updated |= dict.fromkeys(name for sets in groups for name in sets)
         for tree in (where, *(value for sets in groups for value in sets.values())):

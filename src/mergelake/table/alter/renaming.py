@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from mergelake.core.schema import TableSchema
+from mergelake.core.schema import Column, TableSchema
 from mergelake.expr.nodes import Call, ColumnRef, SyntaxNode
 from mergelake.expr.parser import parse
 from mergelake.order.ttl_text import parse_ttl
+from mergelake.views.commands import Command, Delete, IndexCommand, Update, are_of_ttl, commands_text, parse_commands
 
 
 def renamed_text(text: str, name: str, new_name: str, columns: Mapping[str, object]) -> str:
@@ -39,6 +40,57 @@ def with_new_name(schema: TableSchema, name: str, new_name: str) -> TableSchema:
         indices=tuple(replace(index, expression=text(index.expression)) for index in schema.indices),
         constraints=tuple(replace(each, expression=text(each.expression)) for each in schema.constraints),
     )
+
+
+def renamed_commands(text: str, names: Mapping[str, str], columns: Mapping[str, object]) -> str:
+    """The commands of a mutation over `columns`, all of which get their new names in `names` at once."""
+
+    def expression(text: str) -> str:
+        tree = parse(text)
+        new = _all_renamed(tree, names, columns)
+        return text if new == tree else str(new)
+
+    def command(old: Command) -> Command:
+        if isinstance(old, IndexCommand):
+            return old
+        where = expression(old.where)
+        if isinstance(old, Delete):
+            return replace(old, where=where)
+        assignments = tuple((names.get(name, name), expression(value)) for name, value in old.assignments)
+        return replace(old, where=where, assignments=assignments)
+
+    return commands_text([*map(command, parse_commands(text))], of_ttl=are_of_ttl(text))
+
+
+def renamed_columns(columns: Sequence[Column], names: Mapping[str, str]) -> tuple[Column, ...]:
+    """The columns with their new names, also in their defaults."""
+    known = {column.name: None for column in columns}
+
+    def text(default: str) -> str:
+        return str(_all_renamed(parse(default), names, known)) if default else ""
+
+    return tuple(replace(column, name=names[column.name], default=text(column.default)) for column in columns)
+
+
+def without_assignments(text: str, names: Collection[str]) -> str:
+    """The commands of a mutation without those assignments that change some columns; empty if nothing is left."""
+    commands: list[Command] = []
+    for command in parse_commands(text):
+        if not isinstance(command, Update):
+            commands.append(command)
+            continue
+        left = tuple(pair for pair in command.assignments if pair[0] not in names)
+        commands += [replace(command, assignments=left)] if left else []
+    return commands_text(commands, of_ttl=are_of_ttl(text))
+
+
+def _all_renamed(node: SyntaxNode, names: Mapping[str, str], columns: Mapping[str, object]) -> SyntaxNode:
+    if isinstance(node, Call):
+        return Call(node.function, tuple(_all_renamed(arg, names, columns) for arg in node.args))
+    if isinstance(node, ColumnRef):
+        old = next((name for name in names if refers_to(node.name, name, columns)), None)
+        return node if old is None else ColumnRef(names[old] + node.name[len(old) :])
+    return node
 
 
 def _renamed(node: SyntaxNode, name: str, new_name: str, columns: Mapping[str, object]) -> SyntaxNode:
