@@ -36,7 +36,7 @@ def test_rows_that_moved_are_read_alike_in_every_way(
         db.sql(f"CREATE TABLE {name} {TABLE} SETTINGS {draw.choice(SETTINGS)}")
     expected: dict[str, dict[tuple[int, int], tuple[str, int]]] = {name: {} for name in "abc"}
     keys = iter(range(10_000))
-    for step in range(18):
+    for step in range(14):
         name, other = draw.sample("abc", 2)
         p, held = draw.randrange(3), expected[name]
         new_there = not {at for at in held if at[0] == p} & expected[other].keys()
