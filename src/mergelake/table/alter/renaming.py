@@ -42,13 +42,28 @@ def with_new_name(schema: TableSchema, name: str, new_name: str) -> TableSchema:
     )
 
 
+def renamed_columns(columns: Sequence[Column], names: Mapping[str, str]) -> tuple[Column, ...]:
+    """Columns that all get their new names in `names` at once, in their default expressions too."""
+    known = {column.name: column.type for column in columns}
+    return tuple(
+        replace(column, name=names[column.name], default=_text_renamed(column.default, names, known))
+        for column in columns
+    )
+
+
+def _text_renamed(text: str, names: Mapping[str, str], columns: Mapping[str, object]) -> str:
+    if not text:
+        return ""
+    tree = parse(text)
+    new = _all_renamed(tree, names, columns)
+    return text if new == tree else str(new)
+
+
 def renamed_commands(text: str, names: Mapping[str, str], columns: Mapping[str, object]) -> str:
     """The commands of a mutation over `columns`, all of which get their new names in `names` at once."""
 
     def expression(text: str) -> str:
-        tree = parse(text)
-        new = _all_renamed(tree, names, columns)
-        return text if new == tree else str(new)
+        return _text_renamed(text, names, columns)
 
     def command(old: Command) -> Command:
         if isinstance(old, IndexCommand):
