@@ -175,6 +175,15 @@ def test_a_merge_removes_what_clickhouse_removes(case: str, oracle: Any, tmp_pat
     pair.same("with new rows")
 
 
+def test_system_parts_tell_when_rows_expire(oracle: Any, tmp_path: Path) -> None:
+    sql = "SELECT name, delete_ttl_info_min, delete_ttl_info_max FROM system.parts WHERE table = 't' AND active"
+    for create in ("TTL d + 1", "TTL d + 1 WHERE k = 1", ""):
+        pair = Pair(oracle, tmp_path / str(len(create)), f"(d DateTime, k UInt8) {ENGINE} {create}")
+        pair.run("INSERT INTO t VALUES ('2020-01-01 00:00:00', 1), ('2099-01-01 00:00:00', 2)")
+        here = sql.replace("WHERE", "WHERE database = currentDatabase() AND")
+        assert pair.db.sql(f"{here} FORMAT CSV").text() == str(oracle.query(here, "CSV"))
+
+
 @pytest.mark.parametrize("seed", range(FIRST, END))
 def test_random_tables(seed: int, oracle: Any, tmp_path: Path) -> None:
     rng = random.Random(seed)

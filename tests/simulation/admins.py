@@ -294,8 +294,11 @@ class Surgeon(Admin):
         parts = [*self.state.parts()]
         if not parts:
             return
+        part = self.random.choice(parts)
+        if kind == "drop" and part.info.min_block % 3 == 0:
+            kind = "expire"  # as by a TTL
         with contextlib.suppress(NotFoundError):  # it was merged meanwhile
-            drop_part(self.handle, self.random.choice(parts).name, kind)
+            drop_part(self.handle, part.name, kind)
 
     def attach_part(self) -> None:
         detached = self.state.detached

@@ -275,6 +275,8 @@ class Model:
             held = [kept for kept in held if not low <= kept.block <= high]
             if op.kind == "detach":
                 self.detached += gone
+            if op.kind == "expire":
+                continue
             version, alone = self.origins[part_id]
             first = version if alone else 0
             self.tokens = _without(self.tokens, name, first, version)

@@ -44,7 +44,7 @@ KINDS = (
     "UndropTable",
     *("MarkMutated", "FinishMutations", "MutationFailed", "RowsUnchanged"),
     *(f"Publish {kind}" for kind in ("direct", "volatile", "mutation")),
-    *(f"DropParts {kind}" for kind in ("drop", "detach")),
+    *(f"DropParts {kind}" for kind in ("drop", "expire", "detach")),
     *(f"DropRange {kind}" for kind in ("drop", "truncate", "detach", "replace")),
 )
 

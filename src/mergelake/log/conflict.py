@@ -47,7 +47,7 @@ from mergelake.log.operations import (
     Untag,
 )
 from mergelake.log.retention import reachable, refers
-from mergelake.log.schema_rules import outdated_default
+from mergelake.log.schema_rules import outdated_default, outdated_ttl
 from mergelake.log.state import TOKENS_MAX, State, known_ids, positions
 from mergelake.log.volatile import covered, element_id, inside, leaves, pending, top_level, unfinished
 
@@ -312,12 +312,19 @@ def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
         or _check_holes(state, infos, op.mutations)
         or _check_new(state, (op.part,), position, op.begun)
         or _check_defaults(state, op.part, [part.manifest for part in sources])
+        or _check_ttl(state, op)
     )
 
 
 def _check_defaults(state: State, part: PartManifest, sources: list[PartManifest]) -> Reject | None:
     if outdated_default(state, part, sources):
         return Reject("The merge wrote values of columns that its sources lack, and the table was altered since")
+    return None
+
+
+def _check_ttl(state: State, op: Publish) -> Reject | None:
+    if op.kind != "mutation" and not op.volatile and outdated_ttl(state, op.part):
+        return Reject("The merge removed what had expired, and the TTL was changed since")
     return None
 
 

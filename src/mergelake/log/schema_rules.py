@@ -1,8 +1,9 @@
 """What a change of a table's schema means for work that began before it. Pure.
 
-Parts are read by the ids of their columns, so nearly everything that was planned with an older schema stays right. Two
-things do not: values of columns that parts lack are computed by the newest schema until a merge writes them down, and
-ClickHouse's text of a mutation is read with the schema of its time.
+Parts are read by the ids of their columns, so nearly everything that was planned with an older schema stays right.
+Three things do not: values of columns that parts lack are computed by the newest schema until a merge writes them down,
+a merge removes what has expired by the TTL of its time, and ClickHouse's text of a mutation is read with the schema of
+its time.
 """
 
 from __future__ import annotations
@@ -33,6 +34,19 @@ def outdated_default(state: State, part: PartManifest, sources: Iterable[PartMan
     if all(held <= set(source.columns) for source in sources) and state.schema.engine not in COMBINING:
         return False
     return not keeps_columns(state.schemas[part.schema_version], state.schemas[state.schema_version])
+
+
+def outdated_ttl(state: State, part: PartManifest) -> bool:
+    """Whether a merge may have removed rows or values by a TTL that is another one by now."""
+    if part.schema_version == state.schema_version or part.schema_version not in state.schemas:
+        return False
+    old, new = _ttls(state.schemas[part.schema_version]), _ttls(state.schemas[state.schema_version])
+    return bool(old) and old != new
+
+
+def _ttls(schema: TableSchema) -> list[tuple[int, str]]:
+    """The TTL of the table, and those of columns by their ids."""
+    return [*((-1, text) for text in schema.ttl), *((c.id, c.ttl) for c in schema.columns if c.ttl)]
 
 
 def outdated_merges(state: State, after: TableSchema) -> Iterator[str]:

@@ -28,7 +28,7 @@ from typing import Generic, Protocol, TypeVar
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import PartInfo
 from mergelake.core.settings import TableSettings
-from mergelake.core.ttl import is_expired
+from mergelake.core.ttl import TtlInfo, is_expired
 from mergelake.merge.ttl import DELETED, RECOMPRESSED, due_recompression, part_infos, ttl_times
 from mergelake.order.ttl import Infos, TableTtl
 
@@ -124,17 +124,20 @@ def _rests(parts: Iterable[Part], settings: TableSettings) -> _Rests:
 def _all_over(infos: Infos, ttl: TableTtl) -> float:
     """When all elements of a part are over, without a TTL by which it is dropped; inf once they were applied."""
     known = [infos[e.key] for e in ttl.removing if e.key in infos]
-    if ttl.rows is not None or len(known) < len(ttl.removing) or all(info.finished for info in known):
+    if ttl.rows is not None or len(known) < len(ttl.removing) or not any(map(_is_open, known)):
         return inf
-    return max((info.max for info in known), default=0) or inf
+    return max(info.max for info in known)
 
 
 def _first_over(infos: Infos, ttl: TableTtl) -> float:
-    """When the first row or value of a part expires; inf once all elements were applied to all rows."""
+    """When the first row or value of a part expires by an element that was not applied to all rows; inf: never."""
     known = [infos[e.key] for e in ttl.removing if e.key in infos]
-    if all(info.finished for info in known):
-        return inf
-    return min((info.min for info in known if info.min), default=inf)
+    return min((info.min for info in known if _is_open(info)), default=inf)
+
+
+def _is_open(info: TtlInfo) -> bool:
+    """Whether an element may still remove something: it concerns some row, and was not applied to all of them."""
+    return not info.finished and info.min != 0
 
 
 def _codec_due(infos: Infos, ttl: TableTtl, now: int) -> float:

@@ -14,8 +14,10 @@ from mergelake.expr.nodes import column_name
 from mergelake.format.hashes import FileDigest
 from mergelake.format.names import escape_for_file_name, stream_file_name
 from mergelake.format.siphash import siphash128
+from mergelake.merge.ttl import part_infos
 from mergelake.order.keys import key_tree
 from mergelake.order.projections import table_projections
+from mergelake.order.ttl import TableTtl
 from mergelake.parts.projected import kept_projections, projection_entries
 from mergelake.parts.writer import UNLISTED, digest_of
 
@@ -99,6 +101,12 @@ def moments(manifest: PartManifest, types: Mapping[str, t.DataType]) -> dict[str
         if candidates:
             break
     return {}
+
+
+def expiry_moments(manifest: PartManifest, ttl: TableTtl) -> dict[str, int]:
+    """`delete_ttl_info_min` and `…_max`: when the rows of a part expire by the TTL of the table without WHERE."""
+    info = part_infos(manifest, ttl).get(ttl.rows.key) if ttl.rows is not None else None
+    return {} if info is None else {"delete_ttl_info_min": info.min, "delete_ttl_info_max": info.max}
 
 
 def _listed(manifest: PartManifest, files: Mapping[str, PartFile]) -> dict[str, FileDigest]:

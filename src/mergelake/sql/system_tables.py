@@ -18,12 +18,13 @@ from mergelake.core.arrow import arrow_type
 from mergelake.core.errors import InternalError, error
 from mergelake.lake.inspect import parts_table
 from mergelake.order.keys import bind_key, table_keys
+from mergelake.order.ttl import table_ttl
 from mergelake.query.expand.parameters import parameters
 from mergelake.query.source import IN_MEMORY, ArrowScan, ArrowSource, AsOf, Layers, ReadRequest, Source
 from mergelake.sql import system_counters, system_nodes, system_part_log, system_settings
 from mergelake.sql.show import create_table_text, default_text, engine_text, key_text, sorting_text
 from mergelake.sql.system_conditions import conditions_of, is_understood
-from mergelake.sql.system_parts import index_rows, moments, part_columns, part_facts, projection_rows
+from mergelake.sql.system_parts import expiry_moments, index_rows, moments, part_columns, part_facts, projection_rows
 from mergelake.sql.system_rows import NO_UUID, Rows, Wanted, all_tables, all_virtual, row_of, uuid_of, uuid_text
 from mergelake.sql.virtual import as_select, create_text
 from mergelake.table.shared import SharedSpace, shared_space
@@ -262,7 +263,7 @@ def _parts(db: Database, wanted: Wanted) -> Rows:
             here["bytes"] = row["bytes_on_disk"]
             if row["active"] and row["name"] in facts:
                 manifest = facts[row["name"]]
-                here |= moments(manifest, table.schema.types)
+                here |= moments(manifest, table.schema.types) | expiry_moments(manifest, table_ttl(table.schema))
                 here |= part_facts(manifest) if wanted.columns & set(_OF_FILES) else {}
             yield row_of(here, _PART_COLUMNS)
 
@@ -321,7 +322,8 @@ _OF_FILES = {
 }
 """Columns of `system.parts` that need the file table of each part."""
 _MOMENTS = {"min_date": "Date", "max_date": "Date", "min_time": "DateTime", "max_time": "DateTime"}
-_OF_MANIFESTS = {*_OF_FILES, *_MOMENTS}
+_EXPIRY = {"delete_ttl_info_min": "DateTime", "delete_ttl_info_max": "DateTime"}
+_OF_MANIFESTS = {*_OF_FILES, *_MOMENTS, *_EXPIRY}
 _OF_ALL_PARTS = {"total_bytes_uncompressed", "total_marks"}
 _OF_SHARED = {"shared_object_bytes", "shared_object_dead_bytes"}
 _PART_COLUMNS = {
@@ -350,6 +352,7 @@ _PART_COLUMNS = {
     "path": "String",
     "bytes": "UInt64",
     **_MOMENTS,
+    **_EXPIRY,
     **_OF_FILES,
 }
 _PARTS_COLUMNS_COLUMNS = {

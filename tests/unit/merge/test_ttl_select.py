@@ -105,6 +105,18 @@ def test_a_finished_element_asks_for_nothing() -> None:
     assert select(WHERE, [finished]) is None
 
 
+def test_what_was_applied_is_not_asked_for_again_beside_an_element_that_concerns_no_row() -> None:
+    schema = define({"d": "DateTime", "k": "UInt8"}, order_by="k", ttl="d WHERE d = 9, d GROUP BY k")
+    ttl = table_ttl(schema)
+    (where,), (group,) = ttl.wheres, ttl.groups
+    done = {where.key: (0, 0), group.key: (5, NOW - 1, 1)}
+    part = Part(PartInfo("all", 1, 1, 0), PartManifest("1" * 32, "all", 5, encode_files(()), ttl=done))
+    assert select(ttl, [part]) is None
+    assert partition_times([part], ttl, TableSettings()).merge == inf
+    (fresh,) = parts(ttl, (5, NOW - 1))
+    assert select(ttl, [fresh]) == ("ttl_drop", [1])
+
+
 def test_the_latest_recompression_decides() -> None:
     (part,) = parts(CODECS, (NOW - 50, NOW - 50))
     keys = [element.key for element in CODECS.recompressions]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -142,3 +143,26 @@ def test_parts_are_recompressed_once() -> None:
     (part,) = table.handle.refresh().parts()
     reader = PartReader(table.store, "t", part.manifest, {c.name: c for c in table.handle.schema.stored})
     assert reader.small_files(["default_compression_codec.txt"]) == {"default_compression_codec.txt": b"CODEC(ZSTD(5))"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nodes_come_to_rest_with_any_ttl(seed: int) -> None:
+    rng = random.Random(seed)
+    drawn = [
+        "ts + INTERVAL 9 DAY",
+        "ts + INTERVAL 3 DAY WHERE v % 3 = 0",
+        "ts + INTERVAL 4 DAY WHERE v > 100000",
+        "ts + INTERVAL 2 DAY RECOMPRESS CODEC(ZSTD(2))",
+        "ts + INTERVAL 5 DAY RECOMPRESS CODEC(LZ4HC(3))",
+        "ts + INTERVAL 6 DAY GROUP BY k SET v = max(v)",
+    ]
+    ttl = {"": [each for each in drawn if rng.random() < 0.5], "note": "ts + INTERVAL 1 DAY"}
+    settings = {"ttl_only_drop_parts": rng.randrange(2), "min_bytes_for_wide_part": rng.choice([0, 1 << 30])}
+    table = Events(ttl, rng.choice(["toYYYYMMDD(ts)", "toYYYYMM(ts)"]), **settings)
+    node = TinyNode(table, has_disk=False)
+    for day in range(14):
+        if day < 7:
+            table.insert([table.now + at * HOUR for at in range(4)])
+        table.clock.advance_s(DAY)
+        node.rest()
+    assert not node.due()
