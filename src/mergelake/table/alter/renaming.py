@@ -56,7 +56,9 @@ def renamed_commands(text: str, names: Mapping[str, str], columns: Mapping[str, 
     """The commands of a mutation over `columns`, all of which get their new names in `names` at once."""
 
     def expression(text: str) -> str:
-        return _text_renamed(text, names, columns)
+        tree = parse(text)
+        new = _all_renamed(tree, names, columns)
+        return text if new == tree else str(new)
 
     def command(old: Command) -> Command:
         if isinstance(old, IndexCommand):
