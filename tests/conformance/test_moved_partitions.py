@@ -36,7 +36,7 @@ def test_rows_that_moved_are_read_alike_in_every_way(
         db.sql(f"CREATE TABLE {name} {TABLE} SETTINGS {draw.choice(SETTINGS)}")
     expected: dict[str, dict[tuple[int, int], tuple[str, int]]] = {name: {} for name in "abc"}
     keys = iter(range(10_000))
-    for step in range(18):
+    for step in range(14):
         name, other = draw.sample("abc", 2)
         p, held = draw.randrange(3), expected[name]
         new_there = not {at for at in held if at[0] == p} & expected[other].keys()
@@ -122,9 +122,9 @@ def test_types_and_indexes_that_were_changed_since(tmp_path: Path, monkeypatch: 
             assert sorted(reader.table("b").scan(["k", "v"], condition)) == wanted, condition
     db.sql("ALTER TABLE a MODIFY COLUMN v UInt8")
     db.sql("ALTER TABLE a MODIFY COLUMN v Int64")
-    with pytest.raises(ml.MergelakeError, match="several changes") as caught:
+    with pytest.raises(ml.MergelakeError, match="of before") as caught:
         db.sql("ALTER TABLE b ATTACH PARTITION tuple() FROM a")
-    assert caught.value.name == "UNFINISHED"
+    assert caught.value.name == "NOT_IMPLEMENTED"
     db.sql("OPTIMIZE TABLE a FINAL")
     db.sql("ALTER TABLE b REPLACE PARTITION tuple() FROM a")
     assert db.sql("SELECT k, v FROM b ORDER BY k").rows() == [(k, k % 5) for k in range(8)]

@@ -49,8 +49,9 @@ def carried(
     columns = _column_ids(state, there.schema)
     _check_lacking(state.schema, there.schema, parts)
     check_projections_fit(state.schema, there.schema, parts)
+    alike = _computed(state.schema) == _computed(there.schema)
     for mutation in {m.version: m for part in parts for m in lacking(state.mutations, part.info)}.values():
-        if not means_the_same(mutation, state.schema, there.schema):
+        if not (alike or means_the_same(mutation, state.schema, there.schema)):
             message = f"{mutation.name} is not finished, and changes other columns in the other table"
             raise error("INCOMPATIBLE_COLUMNS", message, "Table.apply_mutations() finishes it")
     ops, versions = _older_schemas(state, parts, there, columns)
@@ -89,6 +90,11 @@ def carried(
 def held_for(state: State, holder: str, directories: Iterable[str]) -> tuple[str, ...]:
     """What a table holds for another one, with further directories."""
     return tuple(sorted({*state.holds.get(holder, ()), *directories}))
+
+
+def _computed(schema: TableSchema) -> dict[str, tuple[str, str]]:
+    """The columns whose expressions stand for them in commands of mutations."""
+    return {c.name: (c.default_kind, c.default) for c in schema.columns if c.default_kind in ("ALIAS", "MATERIALIZED")}
 
 
 def _column_ids(state: State, target: TableSchema) -> dict[int, int]:
