@@ -168,8 +168,9 @@ def _older_schemas(
         old = state.schemas[version]
         moved = tuple(replace(column, id=columns[column.id], changes=()) for column in old.columns)
         old = replace(old, columns=moved, indices=tuple(replace(index, since=0) for index in old.indices))
-        if _as_written(old) == _as_written(current):
-            versions[version] = current.version
+        known = [at for at, schema in there.schemas.items() if _as_written(schema) == _as_written(old)]
+        if known:
+            versions[version] = max(known)
         else:
             added.append(old)
             versions[version] = current.version + len(added)

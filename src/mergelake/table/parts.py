@@ -16,7 +16,7 @@ from mergelake.core.names import PartInfo
 from mergelake.log.operations import DropDetached, DropParts, DropRange, TableOp
 from mergelake.log.state import DetachedPart, PendingMutation, State
 from mergelake.table.alter.needs import affected_column
-from mergelake.table.alter.renaming import renamed_commands, without_assignments
+from mergelake.table.alter.renaming import renamed_columns, renamed_commands, without_assignments
 from mergelake.table.clone import with_lacks
 from mergelake.table.handle import TableHandle
 from mergelake.table.refit import commit_judged
@@ -116,7 +116,7 @@ def _as_of_now(part: DetachedPart, state: State) -> list[PendingMutation]:
             continue
         dropped = {column.name: f"{column.name} (dropped)" for column in before.columns if column.id not in by_id}
         names = {column.name: by_id.get(column.id, dropped.get(column.name, "")) for column in before.columns}
-        columns = tuple(replace(column, name=names[column.name]) for column in before.columns)
+        columns = renamed_columns(before.columns, names)
         commands = renamed_commands(mutation.commands, names, before.types)
         commands = without_assignments(commands, set(dropped.values()))
         renamed = replace(mutation, commands=commands, schema_version=state.schema_version)
