@@ -453,5 +453,11 @@ def test_the_files_of_an_index_come_and_go(
     assert set(table.mutations()["is_done"].to_pylist()) == {1}
     assert db.sql("SELECT name FROM system.parts WHERE table = 'files' ORDER BY name").rows() != []
     both("OPTIMIZE TABLE files FINAL")
+    version = table.refresh()
+    both(
+        "ALTER TABLE files DROP INDEX i, ADD INDEX n a TYPE minmax, MATERIALIZE INDEX n IN PARTITION 1, CLEAR INDEX j SETTINGS mutations_sync = 1"
+    )
+    assert "AlterMetadata" in str(next(iter(table.handle.log.entries(version + 1, version + 1))).ops)
+    both("ALTER TABLE files ADD INDEX IF NOT EXISTS n a TYPE minmax, MATERIALIZE INDEX n SETTINGS mutations_sync = 1")
     with refused(db, "NOT_IMPLEMENTED"):
-        db.sql("ALTER TABLE files ADD INDEX n a TYPE minmax, MATERIALIZE INDEX n")
+        db.sql("ALTER TABLE files ADD INDEX m a TYPE minmax, UPDATE a = 1 WHERE 1")

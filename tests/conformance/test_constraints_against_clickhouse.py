@@ -217,3 +217,25 @@ def test_nothing_reads_an_ephemeral_column(tmp_path: Path) -> None:
         assert sorted(table.scan(["k", "v", "m", "n"])) == [(1, 2, 102, 3), *expected[1:]]
         with refused(db, "NO_SUCH_COLUMN_IN_TABLE", "a reads e"):
             db.sql("CREATE TABLE u (k UInt8, e UInt8 EPHEMERAL, a UInt8 ALIAS e) ENGINE = MergeTree ORDER BY k")
+
+
+def test_ephemeral_columns_from_python(tmp_path: Path) -> None:
+    with ml.connect(str(tmp_path)) as db:
+        table = db.create_table("t", {"k": "UInt8"}, order_by="k")
+        table.append({"k": [1]})
+        table.add_column("e", "Int16", ephemeral="")
+        table.add_column("f", "Int16", ephemeral="k + 1")
+        table.add_column("d", "Int16", default="e * 10 + f")
+        table.append({"k": [2], "e": [3]})
+        table.append({"k": [3], "f": [100]})
+        expected = [(1, 2), (2, 33), (3, 100)]
+        assert list(table.scan(ordered=True)) == sorted(db.sql("SELECT * FROM t").rows()) == expected
+        table.optimize(final=True)
+        assert list(table.scan(ordered=True)) == expected
+        table.modify_column("d", ephemeral="5")
+        assert table.scan().arrow().column_names == ["k"]
+        with refused(db, "BAD_ARGUMENTS"):
+            table.add_column("g", "Int8", default="1", ephemeral="")
+        table.add_column("h", "Int8", default="d")
+        with refused(db, "ILLEGAL_COLUMN"):
+            table.drop_column("d")

@@ -10,6 +10,7 @@ import pytest
 import mergelake as ml
 from mergelake.core.manifest import ProjectionPart
 from mergelake.format.checksums import decode_checksums
+from mergelake.order.projections import NAMED_FUNCTIONS, table_projections
 from mergelake.parts import rewrite
 from mergelake.parts.listing import plain_files
 from mergelake.parts.projected import WrittenProjection, projection_entries
@@ -17,6 +18,11 @@ from tests.helpers.clickhouse_tables import CLASSIC, attach, part_paths
 from tests.helpers.projections import body, draw_projection, draw_rows, lines, question
 
 _UNUSED = "optimize_use_projections=0, optimize_use_implicit_projections=0"
+_IFS = (
+    "sumIf(v, k > 100)", "countIf(v > 3)", "avgIf(n, v < 0)", "maxIf(s, v % 3 = 1)", "minIf(ns, k % 2 = 0)",
+    "sumIf(n, v > 50)", "countIf(n IS NULL)", "sumIf(f, v = 2)", "groupBitOrIf(u, v > 90)",
+)  # fmt: skip
+_OF_DATES = ("toYear", "toMonth", "toYYYYMM", "toYYYYMMDD", "toMonday", "toDate")
 _NEWER = ("columns_substreams.txt", "serialization.json")
 """Small files that parts of newer versions have, and that we do not write in the classic profile."""
 _CHANGES = (
@@ -119,6 +125,7 @@ def test_files_of_projections_are_those_that_clickhouse_writes(oracle: Any, tmp_
         "SELECT v % 7, sum(k), count(), max(s), avg(n), min(ns) GROUP BY v % 7",
         "SELECT * ORDER BY s, k",
         "SELECT d, lc, count(), any(k) GROUP BY d, lc",
+        f"SELECT v % 3, {', '.join(_IFS)} GROUP BY v % 3",
     ]
     rows = draw_rows(random.Random(5), 20_000)
     create = f"CREATE TABLE {{}} ({body(projections)}) ENGINE = MergeTree ORDER BY k SETTINGS "
@@ -146,3 +153,52 @@ def test_files_of_projections_are_those_that_clickhouse_writes(oracle: Any, tmp_
         facts = ProjectionPart("", 0, 0)
         inner = WrittenProjection(facts, decode_checksums(theirs[f"p{at}.proj/checksums.txt"]))
         assert projection_entries({f"p{at}": inner}) == {f"p{at}.proj": listed[f"p{at}.proj"]}
+
+
+def test_columns_and_keys_are_called_as_clickhouse_calls_them(oracle: Any) -> None:
+    db = ml.connect("memory://names")
+    types = "k UInt32, a UInt8, b Int16, s String, d Date, t DateTime, n Nullable(UInt8)"
+    forms = {"plus": "a + b", "minus": "a - 1", "multiply": "a * 2", "negate": "-a", "modulo": "a % 3"}
+    forms |= {"equals": "a = 3", "notEquals": "b != 2", "less": "a < 2", "lessOrEquals": "a <= 2", "greater": "a > 2"}
+    forms |= {
+        "greaterOrEquals": "a >= 2",
+        "isNull": "n IS NULL",
+        "isNotNull": "n IS NOT NULL",
+        "intDiv": "intDiv(a, 2)",
+    }
+    of_times = ("toHour", "toMinute", "toStartOfDay", "toStartOfHour", "toStartOfMinute")
+    of_texts = ("lower", "upper", "length", "cityHash64")
+
+    def called(function: str) -> str:
+        if function in forms:
+            return forms[function]
+        dates = function.startswith("to") and ("Of" in function or function in _OF_DATES)
+        column = "t" if function in of_times else "s" if function in of_texts else "d" if dates else "b"
+        return f"{function}({column})"
+
+    keys = [called(function) for function in sorted(NAMED_FUNCTIONS)]
+    queries = [f"SELECT {', '.join(keys)}, count() GROUP BY {', '.join(keys)}"]
+    queries += [f"SELECT sum({key}), max({key}) GROUP BY a" for key in ("a + b", "-a", "b % 3", "length(s)", "a = 3")]
+    queries += [
+        "SELECT b, a, count() GROUP BY a, b",
+        "SELECT count(), sum(k), b % 3, a GROUP BY a, b % 3",
+        "SELECT a, sum(k) + count() AS z, max(b) GROUP BY a",
+        "WITH 3 AS m SELECT a % m, count(*) GROUP BY a % m",
+        "SELECT toDate(k) AS x, countIf(a > 2) GROUP BY x, a",
+        "SELECT s = 'abc', count(1) GROUP BY s = 'abc'",
+    ]
+    for query in queries:
+        create = f"CREATE TABLE {{}} ({types}, PROJECTION p ({query})) ENGINE = MergeTree ORDER BY k"
+        oracle.query("DROP TABLE IF EXISTS theirs SYNC")
+        oracle.query(create.format("theirs"))
+        oracle.query("INSERT INTO theirs (k) VALUES (1)")
+        listed = "SELECT column, type FROM system.projection_parts_columns WHERE active AND table = 'theirs'"
+        theirs = str(oracle.query(f"{listed} ORDER BY column_position", "TSVRaw")).splitlines()
+        db.sql("DROP TABLE IF EXISTS t")
+        db.sql(create.format("t"))
+        (own,) = table_projections(db.table("t").schema)
+        assert [f"{column.name}\t{column.type}" for column in own.schema.columns] == theirs, query
+        sorted_by = "SELECT arrayStringConcat(sorting_key, '|') FROM ({})"
+        keyed = "SELECT sorting_key FROM system.projections WHERE table = '{}'"
+        wanted = str(oracle.query(sorted_by.format(keyed.format("theirs")), "TSVRaw")).strip()
+        assert db.sql(sorted_by.format(keyed.format("t"))).scalar() == wanted, query

@@ -70,3 +70,17 @@ def test_clickhouse_uses_a_projection_of_a_snapshot(read: Reading) -> None:
     database, table = held.column("database")[0].as_py(), held.column("table")[0].as_py()
     plan = engine.run(f"EXPLAIN SELECT v, sum(k) FROM {database}.{table} GROUP BY v").table()
     assert "by_v" in "\n".join(plan.column(0).to_pylist())
+
+
+def test_a_session_in_another_time_zone_does_not_get_what_was_computed_in_utc(read: Reading) -> None:
+    db = ml.connect(f"{read.url}/zones")
+    days = "toStartOfDay(t)"
+    projection = f"PROJECTION p (SELECT {days}, count() GROUP BY {days})"
+    db.sql(f"CREATE TABLE t (k UInt32, t DateTime, {projection}) ENGINE = MergeTree ORDER BY k")
+    db.sql("INSERT INTO t SELECT number, toDateTime('2026-01-01 00:00:00') + number * 3600 FROM numbers(100)")
+    asked = f"SELECT count() FROM t GROUP BY {days} ORDER BY {days} LIMIT 1"
+    for _ in range(2):
+        assert db.sql(asked).scalar() == 24
+        assert db.sql(f"{asked} SETTINGS session_timezone = 'Asia/Tokyo'").scalar() == 15
+    db.sql("SET session_timezone = 'Asia/Tokyo'")
+    assert db.sql(asked).scalar() == 15

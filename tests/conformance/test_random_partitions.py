@@ -67,6 +67,12 @@ class Sides:
         assert codes[0] == codes[1], (codes, self.told())
         return codes[0]
 
+    def mutate(self, text: str) -> None:
+        """ClickHouse writes it down; here it may stay pending."""
+        self.run(
+            f"{text} SETTINGS mutations_sync = {self.random.choice([0, 0, 2])}", f"{text} SETTINGS mutations_sync = 2"
+        )
+
     def told(self) -> str:
         return ";\n".join(self.script)
 
@@ -107,10 +113,8 @@ class Sides:
                     again = draw.choice(inserts)
                     self.run(again, again.replace("INTO t", "INTO rp.t"))
             case 4:
-                self.run(
-                    f"ALTER TABLE t UPDATE v = v * 2 + 1 WHERE k % 3 = {draw.randrange(3)} SETTINGS mutations_sync = 2"
-                )
-            case 5:
+                self.mutate(f"ALTER TABLE t UPDATE v = v * 2 + 1 WHERE k % 3 = {draw.randrange(3)}")
+            case 5:  # at once: parts that lose all their rows would still be there
                 where = f"k = {draw.randrange(6)} AND v % 2 = {draw.randrange(2)}"
                 self.run(f"ALTER TABLE t DELETE WHERE {where} SETTINGS mutations_sync = 2")
             case 6:
@@ -135,7 +139,7 @@ class Sides:
 
 
 # M-024
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("tail", KEYS)
 def test_random_commands_on_partitions_agree_with_clickhouse(oracle, tail, seed):
     oracle.query("CREATE DATABASE IF NOT EXISTS rp")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +35,8 @@ _AGGREGATES = (
     "count()", "count(*)", "count(n)", "sum(v)", "sum(n)", "sum(u)", "sum(f)", "avg(v)", "avg(n)", "avg(m)", "min(s)",
     "max(s)", "max(ns)", "min(d)", "max(t)", "min(n)", "max(f)", "any(s)", "anyLast(v)", "sum(m)", "groupBitXor(u)",
     "groupBitOr(k)", "sum(v + 1)", "sum(v * 2)", "max(length(s))", "min(v % 5)", "SUM(k)", "sumWithOverflow(v)",
-    "max(lc)", "any(lc)",
+    "max(lc)", "any(lc)", "sumIf(v, k > 100)", "countIf(v > 3)", "avgIf(n, v < 0)", "maxIf(s, v % 3 = 1)",
+    "minIf(ns, k % 2 = 0)", "sumIf(n, v > 50)", "countIf(n IS NULL)", "anyIf(s, v = 3)",
 )  # fmt: skip
 
 
@@ -65,7 +67,7 @@ def question(projection: str, table: str) -> str:
 
 def _certain(items: str) -> str:
     """What is selected, without any() and anyLast(): which row they take depends on the order of rows."""
-    return ", ".join(item for item in items.split(", ") if not item.startswith("any"))
+    return ", ".join(item for item in re.split(r", (?![^()]*\))", items) if not item.startswith("any"))
 
 
 def draw_rows(seed: random.Random, rows: int, low: int = 0) -> str:

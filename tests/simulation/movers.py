@@ -70,6 +70,13 @@ class Mover(Admin):
         return self.open_table(directory)
 
 
+class Settler(Mover):
+    """Drops no table."""
+
+    def actions(self):
+        return {act: weight for act, weight in super().actions().items() if act != self.drop_table}
+
+
 class Taker(Mover):
     """Takes the same parts over again and again, and drops them in between."""
 

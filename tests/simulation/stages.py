@@ -14,7 +14,7 @@ from tests.simulation.admins import Attacher, Borrower, Killer, Mutator, Surgeon
 from tests.simulation.inserters import Caller, Inserter, Repeater, Rival, Streamer
 from tests.simulation.keepers import Checkpointer, Collector, Inspector, Publisher
 from tests.simulation.leaders import Contender, Desk, Hasty, Leader
-from tests.simulation.movers import JointReader, Mover, Taker
+from tests.simulation.movers import JointReader, Mover, Settler, Taker
 from tests.simulation.nodes import Merger
 from tests.simulation.planned import NodeThread, PlannedNode
 from tests.simulation.rewriters import Rewriter
@@ -387,6 +387,15 @@ TRANSACTIONS: tuple[Stage, ...] = (
         leaps=0.15,
         pace_s=2.0,
         crash_rate=0.003,
+    ),
+    # Commits pass through a leader, and entries of transactions come with its answers.
+    Stage(
+        (*_LEADER, *_SENDERS, *several("mover", Settler, 2), _JOINT[0]),
+        leaps=0.01,
+        fault_rate=0.01,
+        crash_rate=0.003,
+        preempt=0.1,
+        pace_s=3.0,
     ),
     # So much time goes by that coordinators are given up all the time, while they decide.
     Stage((*_MOVERS, *several("insert", Inserter, 3), _JOINT[0]), leaps=0.0, pace_s=60.0, preempt=0.4),

@@ -18,7 +18,7 @@ COLUMNS = "k int, v int, u bigint, f float, d decimal(9,2)"
 def db(tmp_path: Path, spark: Any) -> ml.Database:
     database = ml.connect(str(tmp_path / "warehouse"), spark=spark)
     database.sql(
-        "CREATE TABLE t (k Int32, v Int32, u UInt32, f Float32, d Decimal(9, 2), CONSTRAINT c CHECK v < 1000) ENGINE = MergeTree ORDER BY k"
+        "CREATE TABLE t (k Int32, v Int32, u UInt32, f Float32, d Decimal(9, 2), e Int32 EPHEMERAL, w Int32 MATERIALIZED e * 2, CONSTRAINT c CHECK v < 1000) ENGINE = MergeTree ORDER BY k"
     )
     database.table("t").append({"k": [1], "v": [1], "u": [7], "f": [0.5], "d": [1]})
     return database
@@ -28,7 +28,7 @@ def test_columns_are_added_and_widened_in_one_entry_with_the_rows(db: ml.Databas
     table = db.table("t")
     before = table.refresh()
     frame = spark.sql(
-        "SELECT CAST(2 AS bigint) k, CAST(5 AS bigint) v, CAST(9 AS bigint) u, 1e300D f, CAST(3 AS decimal(18,2)) d, 'x' s, array(1, NULL) a, map('m', 2) m, named_struct('p', 1) st, current_timestamp() ts, CAST(NULL AS date) dt"
+        "SELECT CAST(2 AS bigint) k, CAST(5 AS bigint) v, CAST(9 AS bigint) u, 1e300D f, CAST(3 AS decimal(18,2)) d, 'x' s, 21 e, array(1, NULL) a, map('m', 2) m, named_struct('p', 1) st, current_timestamp() ts, CAST(NULL AS date) dt"
     )
     frame.write.format("mergelake").mode("append").option("mergeSchema", "true").save(table.path)
     assert table.refresh() == before + 1
@@ -49,6 +49,7 @@ def test_columns_are_added_and_widened_in_one_entry_with_the_rows(db: ml.Databas
         (1, 1, 7, 0.5, 1, None, []),
         (2, 5, 9, 1e300, 3, "x", [1, None]),
     ]
+    assert db.sql("SELECT w FROM t ORDER BY k").rows() == [(0,), (42,)]
     back = spark.read.format("mergelake").load(table.path)
     assert back.where("s = 'x'").count() == 1
     assert table.append(back.drop("st"), merge_schema=True).rows == 2  # nothing to add: UInt32 is no bigint

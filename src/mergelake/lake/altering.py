@@ -44,6 +44,7 @@ class AlterMethods:
         default: str = "",
         materialized: str = "",
         alias: str = "",
+        ephemeral: str | None = None,
         codec: str = "",
         comment: str | None = None,
         first: bool = False,
@@ -56,8 +57,9 @@ class AlterMethods:
         ----------
         name, type
             Its name and ClickHouse type; `Nested(a UInt8, …)` makes a column of arrays for each of its elements.
-        default, materialized, alias
-            A ClickHouse expression over the row, at most one of them: see `docs/schema.md`.
+        default, materialized, alias, ephemeral
+            A ClickHouse expression over the row, at most one of them: see `docs/schema.md`. An empty `ephemeral` is the
+            default of the type.
         codec
             The contents of CODEC(…), such as `"Delta, ZSTD"`.
         comment
@@ -82,7 +84,7 @@ class AlterMethods:
         """
         from mergelake.table.alter.columns import AddColumn
 
-        kinds = {"DEFAULT": default, "MATERIALIZED": materialized, "ALIAS": alias}
+        kinds = {"DEFAULT": default, "MATERIALIZED": materialized, "ALIAS": alias, "EPHEMERAL": ephemeral}
         definition = _definition(name, type, kinds, codec, comment)
         return self.alter([AddColumn(definition, _place(first=first, after=after), if_not_exists)])
 
@@ -114,6 +116,7 @@ class AlterMethods:
         default: str = "",
         materialized: str = "",
         alias: str = "",
+        ephemeral: str | None = None,
         codec: str = "",
         comment: str | None = None,
         first: bool = False,
@@ -134,7 +137,7 @@ class AlterMethods:
         """
         from mergelake.table.alter.modify_column import ModifyColumn
 
-        kinds = {"DEFAULT": default, "MATERIALIZED": materialized, "ALIAS": alias}
+        kinds = {"DEFAULT": default, "MATERIALIZED": materialized, "ALIAS": alias, "EPHEMERAL": ephemeral}
         definition = _definition(name, type, kinds, codec, comment)
         return self.alter([ModifyColumn(definition, _place(first=first, after=after), if_exists)])
 
@@ -191,11 +194,11 @@ class AlterMethods:
 
 
 def _definition(
-    name: str, type: str | DataType | None, kinds: Mapping[str, str], codec: str, comment: str | None
+    name: str, type: str | DataType | None, kinds: Mapping[str, str | None], codec: str, comment: str | None
 ) -> ColumnDefinition:
     from mergelake.table.alter.columns import ColumnDefinition
 
-    given = [(kind, text) for kind, text in kinds.items() if text]
+    given = [(kind, text or "") for kind, text in kinds.items() if text or (kind == "EPHEMERAL" and text is not None)]
     if len(given) > 1:
         words = " and ".join(kind.lower() for kind, _ in given)
         raise error("BAD_ARGUMENTS", f"Column {name} has {words}", "Give one of them")

@@ -91,8 +91,6 @@ UNKNOWN_MAX = 12
 """Requests to a silent store after which the outcome of a commit is reported as unknown."""
 _BACKOFF_FIRST_S = 0.002
 _BACKOFF_MAX_S = 0.5
-_UNDECIDED_S = 0.25
-"""Pause of those who wait for a new entry while there is one that is not decided."""
 _OPEN_MAX = 3
 """Times that a log is opened before the store is reported as too slow."""
 
@@ -215,9 +213,7 @@ class Log(Preparing[S]):
         state = self._state
         arrived = self.backend.wait(state.version + 1, timeout_s, poll_s)
         newest = self.refresh() if arrived or not self._is_head_fresh() else self._state
-        if arrived and newest.version == state.version:  # a transaction that is not decided: nothing tells when it is
-            self._clock.sleep_s(min(timeout_s, _UNDECIDED_S))
-        return newest
+        return self._past_undecided(newest, timeout_s) if arrived and newest.version == state.version else newest
 
     def when_changed(self, wake: Callable[[], None]) -> None:
         """Call `wake` once when there is a new entry, if the log can notify (ZooKeeper); otherwise never."""
@@ -310,8 +306,7 @@ class Log(Preparing[S]):
         for _ in range(_OPEN_MAX):
             began = Instant.now(self._clock)
             state = self._reader.follow(state)
-            if (undecided := self._reader.try_entry(state.version + 1)) is not None:
-                self._settled(undecided)
+            if self._settle_after(state):
                 continue
             if self._reader.last_listed() <= state.version:
                 return state, began
@@ -351,8 +346,7 @@ class Log(Preparing[S]):
                 self._line.leave(*left)
                 raise
             self._line.leave()
-            if self._due is not None and not self._writing.locked():  # otherwise the thread that writes now handles it
-                apart(self._write_due, "mergelake-checkpoint")
+            self._start_writing()
             if self._intake_check_due:
                 self._intake_check_due = False
                 apart(self._check_intake, "mergelake-intake")
@@ -754,6 +748,10 @@ class Log(Preparing[S]):
                 _logger.exception("%s", self.checkpoint_failure)
             finally:
                 self._writing.release()
+
+    def _start_writing(self) -> None:
+        if self._due is not None and not self._writing.locked():  # otherwise the thread that writes now handles it
+            apart(self._write_due, "mergelake-checkpoint")
 
     def _check_intake(self) -> None:
         if (intake := self.backend.intake) is not None:

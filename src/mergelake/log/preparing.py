@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from mergelake.core.clock import Clock
 from mergelake.core.errors import ConflictError
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from mergelake.log.tail import LogReader
 
+UNDECIDED_S = 0.25
+"""Pause of those who wait for a new entry while there is one that is not decided."""
 RACES_MAX = 100
 """Lost races after which a transaction gives up."""
 
@@ -43,6 +45,9 @@ class Preparing(Generic[S]):
     _is_head_fresh: Callable[[], bool]
     _moved_on: Callable[..., Entry | None]
     _remember: Callable[..., None]
+    _knowledge: Callable[[], Any]
+    _start_writing: Callable[[], None]
+    _due: Any
 
     def prepare(self, build: Callable[[S], Prepare], patience_s: float | None = None) -> Entry:
         """Append the entry of a transaction, built on the newest state; `build` is called again after each lost race.
@@ -80,7 +85,21 @@ class Preparing(Generic[S]):
             if self._state.version == entry.version - 1:
                 self._remember(complete)
                 self._state = self._machine.fold(self._state, [complete])
-            return self._state
+                if entry.version % self._machine.checkpoint_interval(self._state) == 0:
+                    self._due = self._knowledge()
+            state = self._state
+        self._start_writing()
+        return state
+
+    def _past_undecided(self, newest: S, timeout_s: float) -> S:
+        """For those who wait behind a state: its next entry is not decided, and nothing tells when it is."""
+        self._clock.sleep_s(min(timeout_s, UNDECIDED_S))
+        return newest
+
+    def _settle_after(self, state: S) -> bool:
+        """Decide the entry after a state, if there is one."""
+        entry = self._reader.try_entry(state.version + 1)
+        return entry is not None and bool(self._settled(entry))
 
     def oldest(self) -> S | None:
         """The state of the oldest checkpoint, from which the log can be opened; None if there is none."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mergelake.core.errors import ConflictError, error, there_are
+from mergelake.core.schema import TableSchema
 from mergelake.log.immutable import mutable_scope
 from mergelake.log.operations import KillMutation, Mutation
 from mergelake.log.state import PendingMutation, State
@@ -13,7 +14,7 @@ from mergelake.log.volatile import unfinished
 from mergelake.mutate.commit import named
 from mergelake.mutate.validate import Submission, check_unfinished, validate
 from mergelake.table.handle import TableHandle
-from mergelake.views.commands import Command, commands_text, drops_rows
+from mergelake.views.commands import Command, IndexCommand, commands_text, drops_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,16 @@ def submit(
     mutation = named(committed.state.mutations, mutation_id)
     assert mutation is not None
     return Submitted(mutation.name, mutation.version, committed.version)
+
+
+def index_mutation(commands: Sequence[IndexCommand], schema: TableSchema, mutation_id: str) -> Sequence[Mutation]:
+    """The mutation of commands about indexes, to be logged with the schema that they are for; none if it has none."""
+    known = {index.name for index in schema.indices}
+    some = [command for command in commands if command.name in known]
+    partitions = {command.partition_id for command in some}
+    scope = None if None in partitions else tuple(sorted(name for name in partitions if name is not None))
+    text = commands_text(some)
+    return [Mutation(mutation_id, text, scope, drops_rows=False, schema_version=schema.version)] if some else []
 
 
 def kill(handle: TableHandle, name: str) -> int:

@@ -7,7 +7,7 @@ Source: ClickHouse, `src/Parsers/ParserProjectionSelectQuery.cpp`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.lexer import Token, TokenReader, syntax_error, tokenize
@@ -28,6 +28,8 @@ class ProjectionQuery:
     group_by: tuple[SyntaxNode, ...] | None
     """None without GROUP BY."""
     order_by: tuple[SyntaxNode, ...]
+    aliases: Mapping[str, SyntaxNode] = field(default_factory=dict)
+    """What names stand for; they are replaced by it in the trees."""
 
 
 def parse_projection(text: str) -> ProjectionQuery:
@@ -53,7 +55,7 @@ def parse_projection(text: str) -> ProjectionQuery:
             ordered = ordered[0].args or ordered
     if reader.peek().kind != "end":
         raise _unexpected(reader, "the end of the projection")
-    return ProjectionQuery(tuple(items), grouped, ordered)
+    return ProjectionQuery(tuple(items), grouped, ordered, named)
 
 
 def _named(reader: TokenReader) -> dict[str, SyntaxNode]:

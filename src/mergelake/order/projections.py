@@ -36,6 +36,7 @@ from mergelake.order.modes import collapse_block
 from mergelake.order.projection_query import ProjectionQuery, parse_projection, replaced
 from mergelake.order.sorting import sort_order
 from mergelake.order.state_values import FUNCTIONS, makes_states, states_of
+from mergelake.order.states import without_if
 
 _AGGREGATES = {name.lower(): name for name in ("count", "sum", "min", "max", "avg")} | {
     "any": "any", "any_value": "any", "first_value": "any", "last_value": "anyLast",
@@ -62,9 +63,9 @@ class BoundProjection:
     """The schema of its parts. Columns of a normal one are those of the table, with their ids."""
     inputs: Mapping[str, t.DataType]
     """The columns of the table that it reads, with their types."""
-    computed: Mapping[str, tuple[BoundNode | None, t.DataType]]
-    """Of an aggregate one, for each of its columns the expression that it holds, or that the states are made of (None:
-    `count()`), and the type; empty for a normal one."""
+    computed: Mapping[str, tuple[tuple[BoundNode, ...], t.DataType]]
+    """Of an aggregate one, for each of its columns the expression that it holds, or those that the states are made of,
+    and the type; empty for a normal one."""
     digest: str
     """Equal for definitions that parts have the same columns and rows of: 16 hex digits."""
 
@@ -87,9 +88,9 @@ class BoundProjection:
     def _states(self, rows: pa.Table, count: int) -> pa.Table:
         context = EvaluationContext.of_block(rows, self.inputs)
         found: dict[str, pa.Array] = {}
-        for name, (node, kind) in self.computed.items():
-            values = None if node is None else _values(context, node, count)
-            found[name] = states_of(kind, values, count) if isinstance(kind, t.AggregateFunction) else values
+        for name, (nodes, kind) in self.computed.items():
+            values = [_values(context, node, count) for node in nodes]
+            found[name] = states_of(kind, values, count) if isinstance(kind, t.AggregateFunction) else values[0]
         return pa.table(found)
 
 
@@ -120,6 +121,10 @@ def bind_projection(projection: Projection, schema: TableSchema) -> BoundProject
 
 
 def _check_names(query: ProjectionQuery, schema: TableSchema) -> None:
+    for name, tree in query.aliases.items():
+        if schema.has(name) and tree != ColumnRef(name):
+            message = f"{tree} AS {name} in a projection is not supported: {name} is a column"
+            raise error("NOT_IMPLEMENTED", message, "Use another alias")
     for tree in (*query.items, *(query.group_by or ()), *query.order_by):
         for node in walk(tree):
             if isinstance(node, Call) and _function(node) is None and not _is_known(node.function):
@@ -183,23 +188,23 @@ def _aggregate(projection: Projection, query: ProjectionQuery, schema: TableSche
             raise error("ILLEGAL_AGGREGATION", f"Aggregate function found in GROUP BY of a projection: {tree}")
         if referenced_columns(tree):
             keys[column_name(_plain(tree))] = _plain(tree)
-    found: dict[str, tuple[SyntaxNode | None, t.AggregateFunction]] = {}
+    found: dict[str, tuple[tuple[SyntaxNode, ...], t.AggregateFunction]] = {}
     for item in query.items:
         _collect(item, set(keys), schema, found)
-    computed: dict[str, tuple[BoundNode | None, t.DataType]] = {}
+    computed: dict[str, tuple[tuple[BoundNode, ...], t.DataType]] = {}
     for name, tree in keys.items():
         node = _bound(tree, schema)
         refused = any(isinstance(kind, t.UNORDERED) for kind in t.parts(node.type))
         if refused or (isinstance(tree, Call) and any(_is_dictionary(each, schema) for each in _columns(tree, schema))):
             raise error("NOT_IMPLEMENTED", f"GROUP BY {tree} of type {node.type} in a projection is not supported")
-        computed[name] = node, node.type
-    for name, (argument, kind) in found.items():
-        computed[name] = None if argument is None else _bound(argument, schema), kind
+        computed[name] = (node,), node.type
+    for name, (arguments, kind) in found.items():
+        computed[name] = tuple(_bound(argument, schema) for argument in arguments), kind
     columns = tuple(Column(at, name, kind) for at, (name, (_, kind)) in enumerate(computed.items()))
     if not columns:
         raise error("ILLEGAL_PROJECTION", f"Projection {projection.name} has no columns")
     own = _own_schema(schema, columns, AGGREGATING, tuple(map(back_quote, keys)))
-    read = {name for node, _ in computed.values() if node is not None for name in columns_of(node)}
+    read = {name for nodes, _ in computed.values() for node in nodes for name in columns_of(node)}
     inputs = {column.name: column.type for column in schema.stored if column.name in read}
     made_of = ",".join(f"{name}={schema.column(name).id}:{kind}" for name, kind in inputs.items())
     return BoundProjection(projection.name, projection.query, own, inputs, computed, _digest(own, made_of))
@@ -209,13 +214,13 @@ def _collect(
     node: SyntaxNode,
     keys: set[str],
     schema: TableSchema,
-    found: dict[str, tuple[SyntaxNode | None, t.AggregateFunction]],
+    found: dict[str, tuple[tuple[SyntaxNode, ...], t.AggregateFunction]],
 ) -> None:
     """Add the aggregate functions of what is selected to `found`; all else must be made of keys."""
     function = _function(node)
     if function is not None and isinstance(node, Call):
-        name, argument, kind = _state(function, node, schema)
-        found.setdefault(name, (argument, kind))
+        name, arguments, kind = _state(function, node, schema)
+        found.setdefault(name, (arguments, kind))
     elif isinstance(node, ColumnRef) or (isinstance(node, Call) and column_name(_named(node)) in keys):
         if column_name(_named(node)) not in keys:
             if isinstance(node, ColumnRef) and node.name != "*" and not schema.has(node.name):
@@ -227,26 +232,29 @@ def _collect(
             _collect(arg, keys, schema, found)
 
 
-def _state(function: str, call: Call, schema: TableSchema) -> tuple[str, SyntaxNode | None, t.AggregateFunction]:
-    """Name, argument and type of the column for an aggregate function."""
+def _state(function: str, call: Call, schema: TableSchema) -> tuple[str, tuple[SyntaxNode, ...], t.AggregateFunction]:
+    """Name, arguments and type of the column for an aggregate function."""
     if any(_has_aggregate(arg) for arg in call.args):
         raise error("ILLEGAL_AGGREGATION", f"Aggregate function {call} is found inside another aggregate function")
     args = tuple(map(_plain, call.args))
+    base = without_if(function)
     if function == "count" and all(isinstance(arg, Literal) and arg.value is not None for arg in args):
         args = ()
-    if len(args) != (function != "count" or len(args)) or len(args) > 1:
-        raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", f"Aggregate function {function} takes one argument: {call}")
-    if args and not referenced_columns(args[0]):
-        raise error("NOT_IMPLEMENTED", f"{call} of a constant in a projection is not supported", "Write count()")
+    extra = int(base != function)
+    if len(args) > 1 + extra or len(args) < (0 if base == "count" else 1) + extra:
+        raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", f"Aggregate function {function} takes other arguments: {call}")
+    for arg in args:
+        if not referenced_columns(arg):
+            raise error("NOT_IMPLEMENTED", f"{call} of a constant in a projection is not supported", "Write count()")
     kinds = tuple(_bound(arg, schema).type for arg in args)
     data_type = t.AggregateFunction(function, kinds)
     if not makes_states(data_type):
         raise error(
             "NOT_IMPLEMENTED",
             f"{call} of {', '.join(map(str, kinds))} in a projection is not supported",
-            f"Supported are {', '.join(FUNCTIONS)} over numbers, dates and texts",
+            f"Supported are {', '.join(FUNCTIONS)} over numbers, dates and texts, and with -If",
         )
-    return f"{function}({', '.join(map(column_name, args))})", args[0] if args else None, data_type
+    return f"{function}({', '.join(map(column_name, args))})", args, data_type
 
 
 def _bound(tree: SyntaxNode, schema: TableSchema) -> BoundNode:
@@ -260,6 +268,9 @@ def _function(node: SyntaxNode) -> str | None:
     if not isinstance(node, Call):
         return None
     name = _AGGREGATES.get(node.function.lower(), node.function)
+    if name not in FUNCTIONS and name[-2:].lower() == "if":
+        base = _AGGREGATES.get(name[:-2].lower(), name[:-2])
+        return f"{base}If" if base in FUNCTIONS and name.endswith("If") else None
     return name if name in FUNCTIONS else None
 
 

@@ -8,6 +8,8 @@ Source: ClickHouse, `src/AggregateFunctions/` (`add` and `serialize` of each).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,22 +20,32 @@ from mergelake.core.arrow import storage_type
 from mergelake.core.errors import InternalError
 from mergelake.format import ragged
 from mergelake.format.ragged import VarBinaryColumn
-from mergelake.format.state_programs import plain_arguments
+from mergelake.format.state_programs import plain_arguments, state_program
+from mergelake.order.states import without_if
 
 _WHOLE = (t.Int, t.Date, t.Date32, t.DateTime, t.DateTime64, t.UUID, t.IPv4, t.IPv6, t.Float, t.Decimal)
 _EXTREMES = ("min", "max", "any", "anyLast")
 _BITS = ("groupBitAnd", "groupBitOr", "groupBitXor")
+_CONDITIONS = ("UInt8", "Bool")
 FUNCTIONS = ("count", "sum", "sumWithOverflow", "avg", *_EXTREMES, *_BITS)
 """Functions whose states are made here."""
 
 
 def makes_states(data_type: t.AggregateFunction) -> bool:
     """Whether states of this type are made here."""
-    name, arguments = data_type.function, plain_arguments(data_type)
+    name, arguments = without_if(data_type.function), plain_arguments(data_type)
+    if name != data_type.function:
+        if not arguments or not isinstance(arguments[-1], t.Bool | t.Int) or str(arguments[-1]) not in _CONDITIONS:
+            return False
+        arguments = arguments[:-1]
+        if name == "count" and arguments:
+            return False
     if name not in FUNCTIONS or len(arguments) > 1 or data_type.version:
         return False
     if name == "count":
         return True
+    if not arguments:
+        return False
     kind = arguments[0].inner if arguments and isinstance(arguments[0], t.Nullable) else arguments[0]
     if name in _EXTREMES:
         return isinstance(kind, (*_WHOLE, t.String))
@@ -42,11 +54,27 @@ def makes_states(data_type: t.AggregateFunction) -> bool:
     return isinstance(kind, (t.Int, t.Float, t.Decimal) if name != "sumWithOverflow" else (t.Int, t.Float))
 
 
-def states_of(data_type: t.AggregateFunction, values: pa.Array | None, rows: int) -> pa.Array:
-    """The state of each of `rows` values, in storage form, as a binary array; None for `count()`.
+def states_of(data_type: t.AggregateFunction, values: Sequence[pa.Array], rows: int) -> pa.Array:
+    """The state of each of `rows` rows as a binary array; `values` are those of the arguments, in storage form.
 
     The type is one of those that `makes_states`.
     """
+    name = without_if(data_type.function)
+    if name == data_type.function:
+        return _states(data_type, values[0] if values else None, rows)
+    arguments = plain_arguments(data_type)[:-1]
+    base = t.AggregateFunction(name, arguments)
+    chosen = _raw(values[-1], t.Int(8, signed=False))[:, 0] != 0
+    program = state_program(data_type)
+    if program is None:
+        raise InternalError(f"States of {data_type} are not known")
+    kept = [array.filter(pa.array(chosen)) for array in values[:-1]]
+    states = _states(base, kept[0] if kept else None, int(chosen.sum()))
+    places = np.where(chosen, np.cumsum(chosen) - 1, len(states))
+    return pa.concat_arrays([states, pa.array([program.empty], pa.binary())]).take(pa.array(places))
+
+
+def _states(data_type: t.AggregateFunction, values: pa.Array | None, rows: int) -> pa.Array:
     name, arguments = data_type.function, plain_arguments(data_type)
     if values is not None and pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()

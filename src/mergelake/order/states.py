@@ -11,6 +11,7 @@ states of the simple functions are merged here, byte for byte as ClickHouse does
 `groupBitAnd`, `groupBitOr`, `groupBitXor`       the bits of all states
 ===============================================  =====================================================
 
+With `-If` the states are the same.
 Over Nullable arguments a byte before the state says whether there was a value.
 
 Source: ClickHouse, `src/AggregateFunctions/` (`merge` and `serialize` of each).
@@ -140,17 +141,29 @@ class _Own:
 def _own_merger(data_type: t.AggregateFunction) -> _Own | None:
     """How states of a simple function are merged here; None for others."""
     arguments = plain_arguments(data_type)
-    make = _FUNCTIONS.get(data_type.function)
+    name = without_if(data_type.function)
+    if name != data_type.function:
+        # A condition that may be NULL puts a byte before the state, and counts of values differ from count().
+        if not arguments or isinstance(arguments[-1], t.Nullable) or (name == "count" and len(arguments) > 1):
+            return None
+        arguments = arguments[:-1]
+    make = _FUNCTIONS.get(name)
     if make is None or data_type.version or len(arguments) > 1:
         return None
-    if data_type.function == "count":
+    if name == "count":
         return _Own(_counts, flagged=False)
     if not arguments:
         return None
     (kind,) = arguments
     nullable = isinstance(kind, t.Nullable)
-    merge = make(data_type.function, kind.inner if isinstance(kind, t.Nullable) else kind)
+    merge = make(name, kind.inner if isinstance(kind, t.Nullable) else kind)
     return None if merge is None else _Own(merge, nullable)
+
+
+def without_if(function: str) -> str:
+    """The function whose states those of `function` are: `sum` of `sumIf`, whose last argument chooses rows."""
+    base = function.removesuffix("If")
+    return base if base in _FUNCTIONS else function
 
 
 def _starts(lengths: NDArray[np.int64]) -> Groups:

@@ -21,6 +21,8 @@ from mergelake.query.prepare import Prepared, empty_tables, plan_scans
 from mergelake.query.result import QueryResult, Stats
 from mergelake.query.source import IN_MEMORY, Layers
 from mergelake.query.statement.limits import ReadLimits
+from mergelake.query.statement.settings import keeps_conditions
+from mergelake.query.statement.settings_semantics import statement_settings
 from mergelake.query.statement.wording import in_words
 from mergelake.store.meter import counted, current_tally
 
@@ -30,6 +32,10 @@ READS_FILES = {
     "merge_tree_min_bytes_per_task_for_remote_reading": "16777216",
 }
 """Settings for attached tables over local files: ClickHouse treats every object disk as remote and prefetches."""
+
+WITHOUT_PROJECTIONS = {"optimize_use_projections": "0"}
+"""For statements whose settings change what expressions mean (`session_timezone`): parts hold projections as they are
+computed without them, and ClickHouse would take them all the same."""
 
 
 def in_place_because(context: Context, why: str) -> str:
@@ -82,6 +88,8 @@ def run_in_place(
         limits.check(each.rest for each in layers.values() if each.rest is not None)
         tables = rests(prepared, layers)
         how = {} if any(each.remote for each in layers.values()) else READS_FILES
+        if not keeps_conditions({**context.settings, **statement_settings(prepared.parsed)}):
+            how = {**how, **WITHOUT_PROJECTIONS}
         settings = {**how, **context.settings, **limits.settings}
         try:
             with progress.reporting(context.on_progress, settings) as marked:

@@ -77,6 +77,9 @@ def _statement(name: s.Name, commands: list[Command]) -> s.Statement:
     schema = tuple(command for command in commands if isinstance(command, SchemaCommand))
     if len(schema) == len(commands):
         return s.AlterSchema(name, schema)
+    files = tuple(command for command in commands if isinstance(command, s.IndexMutation))
+    if schema and len(schema) + len(files) == len(commands):
+        return s.AlterSchema(name, schema, files)
     mutation = tuple(command for command in commands if isinstance(command, Mutating))
     if len(mutation) == len(commands):
         return s.Mutate(name, mutation)

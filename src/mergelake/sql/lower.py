@@ -79,7 +79,7 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
                 where = each.database or db.current_database, each.table
                 db.warehouse.catalog.drop_table(where, if_exists=if_exists, view=view)
         case s.TruncateTable(name, if_exists):
-            if not if_exists or db.warehouse.has_table(db.full_name(name)):
+            if not if_exists or _exists(db, name):
                 db.open(name).truncate()
         case s.RenameTable(pairs):
             db.warehouse.rename_tables([(db.full_name(old), db.full_name(new)) for old, new in pairs])
@@ -117,11 +117,7 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             virtual = db.warehouse.catalog.refresh().virtual_table(name.database or db.current_database, name.table)
             return rows_result({"result": [int(virtual is not None and virtual.is_view)]}, {"result": "UInt8"})
         case s.Exists(name, database):
-            exists = (
-                name.table in (*db.warehouse.databases(), *RESERVED)
-                if database
-                else name.table in db.warehouse.catalog.refresh().names(name.database or db.current_database)
-            )
+            exists = name.table in (*db.warehouse.databases(), *RESERVED) if database else _exists(db, name)
             return rows_result({"result": [int(exists)]}, {"result": "UInt8"})
         case s.Optimize():
             _optimize(db, statement)
@@ -141,8 +137,8 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             db.warehouse.undrop_table(db.full_name(name), table_id)
         case s.UndropDatabase(name):
             db.warehouse.undrop_database(name)
-        case s.AlterSchema(name, commands):
-            alter_schema(db, name, commands)
+        case s.AlterSchema():
+            alter_schema(db, statement)
         case s.WriteProjection():
             _write_projection(db, statement)
         case s.MaterializeTtl():
@@ -171,8 +167,7 @@ def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
     full = db.full_name(statement.name)
     check_of_statement(statement.settings)
     if_not_exists = not statement.replace and (statement.if_not_exists or _is_on(db, "create_if_not_exists"))
-    where = statement.name.database or db.current_database, statement.name.table
-    if if_not_exists and where[1] in db.warehouse.catalog.refresh().names(where[0]):
+    if if_not_exists and _exists(db, statement.name):
         return  # the SELECT must not run
     union = statement.schema or statement.clauses
     if union is not None and union.engine == "Merge":
@@ -191,6 +186,11 @@ def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
     db.warehouse.create_table(full, schema, if_not_exists=if_not_exists)
     if insert is not None:
         run_insert(db, insert, script)
+
+
+def _exists(db: Database, name: s.Name) -> bool:
+    """Whether there is a table, a view or a union of this name."""
+    return name.table in db.warehouse.catalog.refresh().names(name.database or db.current_database)
 
 
 def _create_union(db: Database, statement: s.CreateTable, union: TableSchema, *, if_not_exists: bool) -> None:

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import quote_string
+from mergelake.lake.constraints import alter_checked
+from mergelake.lake.expiring import follow_new_ttl
 from mergelake.lake.mutating import finish, submit_commands
 from mergelake.mutate.columns import clear_column, materialize_column
+from mergelake.mutate.commit import named
+from mergelake.mutate.submit import Submitted, index_mutation
 from mergelake.mutate.ttl import materialize_ttl as expire_now
+from mergelake.mutate.validate import check_unfinished
 from mergelake.query.embedded import engine
 from mergelake.query.statement.settings import DEFAULTS, Kind, kind_of, plain_value
 from mergelake.sql import statements as s
@@ -20,9 +25,10 @@ from mergelake.table.catalog import RESERVED
 from mergelake.views.commands import Command, Delete, IndexCommand, Update
 
 if TYPE_CHECKING:
+    from mergelake.core.schema import TableSchema
     from mergelake.lake.table import Table
+    from mergelake.log.operations import TableOp
     from mergelake.sql.database import Database
-    from mergelake.table.alter.command import SchemaCommand
 
 _KILLED = dict.fromkeys(("kill_status", "database", "table", "mutation_id", "command"), "String")
 _OF_INSERTS = ("input_format_", "date_time_input_")
@@ -51,10 +57,32 @@ def run_mutation(db: Database, statement: s.Mutate) -> None:
         finish(table, submitted)
 
 
-def alter_schema(db: Database, name: s.Name, commands: Sequence[SchemaCommand]) -> None:
-    """Change the definition of a table; what a new TTL removes goes at once if a setting says so."""
+def alter_schema(db: Database, statement: s.AlterSchema) -> None:
+    """Change the definition of a table, and what it says of files of indexes, in one entry.
+
+    What a new TTL removes goes at once if a setting says so.
+    """
     materialize = plain_value(db.settings.get("materialize_ttl_after_modify", "1")) != "0"
-    db.open(name).alter(commands, materialize_ttl=materialize)
+    table = db.open(statement.name)
+    if not statement.files:
+        table.alter(statement.commands, materialize_ttl=materialize)
+        return
+    handle, mutation_id = table.handle, table.handle.ids.new_id()
+    check_unfinished(handle.log.state, int(_setting(db, "number_of_mutations_to_throw")) or None)
+    partitions = [None if each.partition is None else _partition_id(table, each.partition) for each in statement.files]
+    files = [IndexCommand(f.index, f.clears, p) for f, p in zip(statement.files, partitions, strict=True)]
+    of_ttl = follow_new_ttl(handle) if materialize else None
+
+    def follow(before: TableSchema, new: TableSchema) -> Sequence[TableOp]:
+        expired = () if of_ttl is None else of_ttl(before, new)
+        return [*expired, *index_mutation(files, new, mutation_id)]
+
+    version = alter_checked(handle, statement.commands, table.env, follow)
+    mutation = named(handle.log.state.mutations, mutation_id)
+    if mutation is None:  # the definition was as it should be, or has no such index
+        run_mutation(db, s.Mutate(statement.name, statement.files))
+    elif int(_setting(db, "mutations_sync")):
+        finish(table, Submitted(mutation.name, mutation.version, version))
 
 
 def materialize_ttl(db: Database, statement: s.MaterializeTtl) -> None:

@@ -388,10 +388,11 @@ class MaterializeTtl:
 
 @dataclass(frozen=True, slots=True)
 class AlterSchema:
-    """ALTER TABLE with commands that change the table's definition."""
+    """ALTER TABLE with commands that change the table's definition, and then the files of its indexes."""
 
     name: Name
     commands: tuple[SchemaCommand, ...]
+    files: tuple[IndexMutation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from mergelake.log.volatile import lacking
 from mergelake.order.projections import table_projections
 from mergelake.order.ttl import has_ttl, table_ttl
 from mergelake.parts.evolve import can_evolve
+from mergelake.table.alter.needs import means_the_same
 from mergelake.table.clone import with_lacks
 from mergelake.table.fit import check_projections_fit, definition
 
@@ -48,8 +49,12 @@ def carried(
     columns = _column_ids(state, there.schema)
     _check_lacking(state.schema, there.schema, parts)
     check_projections_fit(state.schema, there.schema, parts)
+    for mutation in {m.version: m for part in parts for m in lacking(state.mutations, part.info)}.values():
+        if not means_the_same(mutation, state.schema, there.schema):
+            message = f"{mutation.name} is not finished, and changes other columns in the other table"
+            raise error("INCOMPATIBLE_COLUMNS", message, "Table.apply_mutations() finishes it")
     ops, versions = _older_schemas(state, parts, there, columns)
-    _check_conversions(state, there.schema, parts, versions)
+    _check_conversions(state, parts)
     times, digests = _times(state.schema, there.schema), _digests(state.schema, there.schema)
     moved = [
         (
@@ -129,13 +134,10 @@ def _check_lacking(source: TableSchema, target: TableSchema, parts: Sequence[Act
             raise error("INCOMPATIBLE_COLUMNS", message, f"ALTER TABLE … MATERIALIZE COLUMN {column.name} writes it")
 
 
-def _check_conversions(
-    state: State, target: TableSchema, parts: Sequence[ActivePart], versions: dict[int, int]
-) -> None:
-    """NOT_IMPLEMENTED for a part whose values are converted on reading, and would be otherwise in the target.
+def _check_conversions(state: State, parts: Sequence[ActivePart]) -> None:
+    """NOT_IMPLEMENTED for a part whose values are converted on reading in several steps, with a loss.
 
-    `versions` are those of the target's schemas by those of the source. A conversion without loss is the same in one
-    step as in several.
+    The target converts them in one step, and the result could be another one.
     """
     for part in parts:
         version = part.manifest.schema_version
@@ -144,11 +146,9 @@ def _check_conversions(
             changes = column.changed_since(version)
             if not changes or column.id not in part.manifest.columns:
                 continue
-            there = target.column(column.name).changed_since(versions[version])
             types = [written[column.id], *(change.type for change in changes)]
-            types_there = [types[0], *(change.type for change in there)]
-            lossless = all(map(can_evolve, types, types[1:])) and all(map(can_evolve, types_there, types_there[1:]))
-            if not lossless and [(c.type, c.null) for c in changes] != [(c.type, c.null) for c in there]:
+            one_step = len(changes) == 1 and not changes[0].null
+            if not one_step and not all(map(can_evolve, types, types[1:])):
                 message = f"Part {part.name} has column {column.name} in the type {types[0]} of before"
                 raise error("NOT_IMPLEMENTED", message, "OPTIMIZE TABLE … FINAL writes it in the newest one")
 

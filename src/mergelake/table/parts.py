@@ -15,8 +15,6 @@ from mergelake.core.errors import error
 from mergelake.core.names import PartInfo
 from mergelake.log.operations import DropDetached, DropParts, DropRange, TableOp
 from mergelake.log.state import DetachedPart, PendingMutation, State
-from mergelake.table.alter.needs import affected_column
-from mergelake.table.alter.renaming import renamed_columns, renamed_commands, without_assignments
 from mergelake.table.clone import with_lacks
 from mergelake.table.handle import TableHandle
 from mergelake.table.refit import commit_judged
@@ -104,27 +102,30 @@ def _attach(handle: TableHandle, choose: Callable[[State], Sequence[DetachedPart
 def _as_of_now(part: DetachedPart, state: State) -> list[PendingMutation]:
     """The mutations that a detached part lacks, for the current schema: columns were perhaps renamed or dropped since.
 
-    BAD_ARGUMENTS if one that a mutation reads was dropped, or one that it uses was changed.
+    INCOMPATIBLE_COLUMNS if one that a mutation reads was dropped, or one that it uses was changed.
     """
     now = state.schema
-    by_id = {column.id: column.name for column in now.columns}
     out: list[PendingMutation] = []
     for mutation in part.lacks:
         before = state.schemas[mutation.schema_version]
         if before.columns == now.columns:
             out.append(mutation)
             continue
-        dropped = {column.name: f"{column.name} (dropped)" for column in before.columns if column.id not in by_id}
-        names = {column.name: by_id.get(column.id, dropped.get(column.name, "")) for column in before.columns}
-        columns = renamed_columns(before.columns, names)
+        from mergelake.table.alter.needs import affected_column  # loads kernels that opening a table does not need
+        from mergelake.table.alter.renaming import renamed_alike, renamed_commands, without_assignments
+
+        by_id = {column.id: column.name for column in now.columns}
+        names = {column.name: by_id.get(column.id, f"{column.name} (dropped)") for column in before.columns}
         commands = renamed_commands(mutation.commands, names, before.types)
-        commands = without_assignments(commands, set(dropped.values()))
+        commands = without_assignments(commands, {new for new in names.values() if not now.has(new)})
+        if not commands:
+            continue
         renamed = replace(mutation, commands=commands, schema_version=state.schema_version)
-        changed = affected_column(renamed, replace(before, columns=columns), now) if commands else None
+        changed = affected_column(renamed, renamed_alike(before, names), now)
         if changed is not None:
-            message = f"Part {part.info} lacks {mutation.name}, and column {changed} that it uses is another one now"
-            raise error("BAD_ARGUMENTS", message, "Clone the table AS OF the version before DETACH to get at its rows")
-        out += [renamed] if commands else []
+            message = f"Part {part.info} lacks {mutation.name}, and its column {changed} has been altered since"
+            raise error("INCOMPATIBLE_COLUMNS", message, "AS OF the version before DETACH shows its rows")
+        out.append(renamed)
     return out
 
 

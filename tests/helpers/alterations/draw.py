@@ -36,8 +36,6 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
 }
 """What the type of a column is changed to; some values cannot be."""
 PARTITIONS = ("", "p", "k % 3", "(p, k > 0)", "toString(p)", "-p")
-OPTIMIZE = "OPTIMIZE"
-"""Among the commands of an ALTER: a statement of its own."""
 NAMES = ("a", "b", "c", "d", "e", "f")
 
 
@@ -70,6 +68,9 @@ class Drawing:
     """Kinds of statements that are drawn beside the basic ones: `constraints`, `moves`, …"""
     detached: set[str] = field(default_factory=set)
     """Tables with detached parts: those of ClickHouse's match columns by name, so nothing is altered meanwhile."""
+    lacking: set[str] = field(default_factory=set)
+    """Names of columns that parts may lack, by ADD or CLEAR. They have the default of the newest type there, and where
+    a merge has written them that of the type of then, converted: here any merge does, in ClickHouse some."""
     rows: int = 0
     combined: bool = False
     """Whether a statement had a second command already: one is enough, so that no statement has two mistakes."""
@@ -160,13 +161,10 @@ class Drawing:
         commands = rng.choice(draws)(columns)
         if rng.random() < 0.15 and len(commands) == 1 and not self.combined:
             self.combined = True
+            self.lacking.add("g")
             commands = [f"{commands[0]}, ADD COLUMN g {rng.choice(PLAIN)}"]
         tables = ("t", "u") if rng.random() < 0.5 else (table,)
-        return [
-            f"OPTIMIZE TABLE {name} FINAL" if command == OPTIMIZE else f"ALTER TABLE {name} {command}"
-            for name in tables
-            for command in commands
-        ]
+        return [f"ALTER TABLE {name} {command}" for name in tables for command in commands]
 
     def _free(self, columns: Sequence[Shown]) -> list[str]:
         return [c.name for c in columns if not c.is_key] or ["a"]
@@ -186,6 +184,7 @@ class Drawing:
             what = "String MATERIALIZED concat(s, 'm')"
         else:
             what = "Int64 ALIAS k * 2"
+        self.lacking.add(name)
         exists = rng.choice(("", "", "IF NOT EXISTS "))
         place = rng.choice(("", "", " FIRST", " AFTER k", f" AFTER {rng.choice(self._free(columns))}"))
         return [f"ADD COLUMN {exists}{name} {what}{place}"]
@@ -194,24 +193,26 @@ class Drawing:
         return [f"DROP COLUMN {self.rng.choice(('', 'IF EXISTS '))}{self.rng.choice(self._free(columns))}"]
 
     def _rename(self, columns: Sequence[Shown]) -> list[str]:
-        return [f"RENAME COLUMN {self.rng.choice(self._free(columns))} TO {self.rng.choice(NAMES)}"]
+        new = self.rng.choice(NAMES)
+        self.lacking.add(new)
+        return [f"RENAME COLUMN {self.rng.choice(self._free(columns))} TO {new}"]
 
     def _modify(self, columns: Sequence[Shown]) -> list[str]:
         able = [c for c in columns if c.type in CHANGES and not c.is_key and c.default_kind == ""]
+        able = [c for c in able if c.name not in self.lacking]
         if not able:
             return self._add(columns)
         column = self.rng.choice(able)
         place = self.rng.choice(("", "", "", " FIRST", " AFTER k"))
-        change = f"MODIFY COLUMN {column.name} {self.rng.choice(CHANGES[column.type])}{place}"
-        # A part without the column has the default of the new type, one written with it the old one's, converted:
-        # so all parts are written with it first.
-        return [OPTIMIZE, change]
+        return [f"MODIFY COLUMN {column.name} {self.rng.choice(CHANGES[column.type])}{place}"]
 
     def _comment(self, columns: Sequence[Shown]) -> list[str]:
         return [f"COMMENT COLUMN {self.rng.choice(self._free(columns))} '{self.rng.choice(('', 'x', 'its'))}'"]
 
     def _clear(self, columns: Sequence[Shown]) -> list[str]:
-        return [f"CLEAR COLUMN {self.rng.choice(self._free(columns))}"]
+        name = self.rng.choice(self._free(columns))
+        self.lacking.add(name)
+        return [f"CLEAR COLUMN {name}"]
 
     def _default(self, columns: Sequence[Shown]) -> list[str]:
         """A new default, after the old one has been written down."""

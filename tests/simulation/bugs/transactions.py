@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from unittest import mock
 
-from mergelake.gc import plan as collect_plan, transactions as collected
+from mergelake.gc import transactions as collected
 from mergelake.lake import joint
-from mergelake.log import conflict, fold, transactions
+from mergelake.log import fold, transactions
 from mergelake.log.operations import Decision
 from mergelake.log.transactions import Decisions, Record
 from mergelake.table import carry, exchange_parts, transaction
@@ -84,22 +84,6 @@ def a_coordinator_believes_what_it_wanted():
         return wanted
 
     return mock.patch.object(transaction, "decide", careless)
-
-
-@bug
-def a_share_is_taken_however_late():
-    """The fence is not asked when an entry of a transaction is appended."""
-    real = conflict._check_prepare
-
-    def careless(state, op):
-        return real(dataclasses.replace(state, fence=0), op)
-
-    return mock.patch.object(conflict, "_check_prepare", careless)
-
-
-@bug
-def a_hold_is_released_that_a_transaction_has_renewed():
-    return mock.patch.object(collect_plan, "_joined_since", return_value=False)
 
 
 @bug

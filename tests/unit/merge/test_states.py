@@ -72,7 +72,7 @@ def test_states_of_simple_functions_are_merged_in_whatever_pieces_they_come(kind
     "kind",
     [
         "AggregateFunction(uniq, UInt8)",
-        "AggregateFunction(sumIf, UInt8, UInt8)",
+        "AggregateFunction(sumIf, UInt8, Nullable(UInt8))",
         "AggregateFunction(sum, BFloat16)",
         "AggregateFunction(groupBitmap, UInt8)",
         "AggregateFunction(1, sumMap, Array(UInt8), Array(UInt8))",

@@ -52,6 +52,7 @@ def _projections(table: ml.Table) -> list[dict[str, int]]:
         ("SELECT v, (SELECT 1) ORDER BY v", "NOT_IMPLEMENTED"),
         ("SELECT * EXCEPT (v) ORDER BY v", "NOT_IMPLEMENTED"),
         ("SELECT row_number() OVER (), v ORDER BY v", "NOT_IMPLEMENTED"),
+        ("SELECT k AS v, count() GROUP BY v", "NOT_IMPLEMENTED"),
         ("SELECT v ORDER BY", "SYNTAX_ERROR"),
         ("SELECT , v ORDER BY v", "SYNTAX_ERROR"),
         ("v ORDER BY v", "SYNTAX_ERROR"),

@@ -163,4 +163,10 @@ def test_a_detached_part_keeps_the_meaning_of_the_mutation_that_it_lacks(tables)
     db.sql(f"ALTER TABLE t DETACH PART '{name}'")
     db.sql("ALTER TABLE t RENAME COLUMN v TO w, ADD COLUMN v Int32 DEFAULT 77")
     db.sql(f"ALTER TABLE t ATTACH PART '{name}'")
-    assert read(db, "k, w, d, v") == [(1, 10, 11, 77)]
+    assert read(db, "k, d, w, v") == [(1, 11, 10, 77)]
+    (name,) = [str(part.info) for part in db.table("t").state().parts()]
+    db.sql(f"ALTER TABLE t DETACH PART '{name}'")
+    db.sql("ALTER TABLE t MODIFY COLUMN w Int64")
+    with pytest.raises(ml.MergelakeError, match="column w has been altered") as refused:
+        db.sql(f"ALTER TABLE t ATTACH PART '{name}'")
+    assert refused.value.name == "INCOMPATIBLE_COLUMNS"

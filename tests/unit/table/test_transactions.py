@@ -9,8 +9,11 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import ConflictError, MergelakeError, UnavailableError
 from mergelake.core.ids import SeededIds
+from mergelake.gc import collect
+from mergelake.gc.collect import collect_round
 from mergelake.lake import Warehouse
 from mergelake.lake.joint import JointStates
+from mergelake.log import backends, migrate
 from mergelake.log.head_freshness import HEAD_FRESHNESS_S
 from mergelake.log.operations import DropRange, Entry, Prepare, Tag
 from mergelake.log.transactions import PATIENCE_S, Record, decide, decode_record, encode_record, read_record
@@ -18,6 +21,7 @@ from mergelake.store.memory import MemoryStore
 from mergelake.table.define import define
 from mergelake.table.transaction import Share, commit_over
 from mergelake.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
+from tests.helpers.fake_keeper import FakeEnsemble, FakeKeeper
 
 DAY = 86400
 
@@ -313,6 +317,67 @@ def test_a_coordinator_that_slept_does_not_believe_its_own_record(warehouse, sto
         opened(store, clock, 7).gc()
         clock.advance_s(DAY * (1 + number))
     assert not list(store.list("_txn")), "the late record goes, too"
+
+
+def test_a_hold_that_was_renewed_is_not_released(warehouse, store, clock, monkeypatch):
+    """A collector looks whether the holder needs anything; before it commits, the holder takes the same parts again."""
+    a, b = (warehouse.table(name) for name in "ab")
+    b.attach_partition_from(1, source=a)
+    b.drop_partition(1)
+    for number in range(12):
+        b.append({"p": [3], "k": [number]})
+        collect_round(b.handle)
+        clock.advance_s(2 * DAY)
+    assert b.handle.directory in a.handle.log.state.holds
+    real = collect.look_at_holders
+
+    def looked(*arguments):
+        found = real(*arguments)
+        assert found.released
+        opened(store, clock, 9).table("b").attach_partition_from(1, source=opened(store, clock, 10).table("a"))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(collect, "look_at_holders", looked)
+        a.gc()
+    assert b.handle.directory in a.handle.refresh().holds
+    warehouse.drop_table("a")
+    for number in range(12):
+        warehouse.gc()
+        b.append({"p": [4], "k": [number]})
+        clock.advance_s(2 * DAY)
+    assert {1, 2} <= set(keys(b))
+
+
+def test_logs_in_zookeeper_take_part(store, clock, monkeypatch):
+    ensemble = FakeEnsemble()
+    for module in (backends, migrate):
+        monkeypatch.setattr(module, "keeper", lambda *_: FakeKeeper(ensemble))
+    made = Warehouse(store, clock=clock, ids=SeededIds(1), author="me", threads=1, log="zookeeper://fake:2181/logs")
+    schema = define({"p": "UInt8", "k": "UInt64"}, order_by="k", partition_by="p")
+    for name, rows in (("a", {"p": [1, 1, 2], "k": [1, 2, 3]}), ("b", {"p": [1], "k": [100]})):
+        made.create_table(name, schema).append(rows)
+    handles, _ = undecided(made)
+    other = opened(store, clock, 2)
+    assert joint_keys(other) == BEFORE
+    assert any("/logs" in path and b"Prepare" in node.data for path, node in ensemble.nodes.items())
+    move(other)
+    assert clock.now_ms() / 1000 - 1_700_000_000 >= PATIENCE_S, "the other one was given up"
+    assert joint_keys(made) == joint_keys(opened(store, clock, 3)) == AFTER
+    for handle in handles:
+        handle.refresh()
+        handle.log.backend.seal(handle.log.state.version)
+    sealed = Warehouse(store, clock=clock, ids=SeededIds(4), author="sealed", threads=1, log="sealed")
+    assert joint_keys(sealed) == AFTER
+
+
+def test_tables_that_only_see_transactions_get_checkpoints(warehouse, store):
+    a, b = (warehouse.table(name) for name in "ab")
+    for _ in range(12):
+        commit_over([Share(table.handle, lambda _: [DropRange("9")]) for table in (a, b)])
+    for table in (a, b):
+        names = [meta.key for meta in store.list(f"{table.handle.directory}/_log/checkpoints")]
+        assert [name.rpartition("/")[2][18:20] for name in names if name.endswith(".arrow")] == ["08"]
 
 
 def test_a_share_is_refused_once_its_record_may_be_gone(warehouse, clock):

@@ -16,8 +16,9 @@ from mergelake.query.statement.needs import scope_aliases
 from mergelake.query.statement.parsed_select import Item, ParsedSelect, Scope
 from mergelake.query.statement.select_parser import parse_select
 
-_CLAUSES = frozenset(("SELECT", "FROM", "PREWHERE", "WHERE", "ORDER", "SETTINGS"))
-"""Clauses of a query whose rows are those of its table, filtered."""
+_CLAUSES = frozenset(("SELECT", "FROM", "PREWHERE", "WHERE", "ORDER"))
+"""Clauses of a query whose rows are those of its table, filtered; no SETTINGS, under which a condition may mean another
+thing."""
 
 
 def with_condition(query: str, condition: str, columns: frozenset[str]) -> str:
@@ -48,7 +49,7 @@ def with_columns(query: str, needed: Collection[str]) -> str:
     places = [(item.first, item.end + 2 if item.alias else item.end) for item in items]
     kept = []
     for item, place in zip(items, places, strict=True):
-        name = item.alias or (parsed.tokens[item.end - 1].name if _is_column(parsed, item) else "")
+        name = item.alias or _column_of(parsed, scope, item)
         elsewhere = parsed.names(scope.first, place[0]) | parsed.names(place[1], scope.end)
         if not name or name in needed or (item.alias and name in elsewhere):
             kept.append(parsed.slice(*place))
@@ -96,7 +97,7 @@ def _columns_as_they_are(parsed: ParsedSelect, scope: Scope, columns: frozenset[
     """The columns that are those of the table: name in the view -> name in its query."""
     items = parsed.items(*scope.clause("SELECT"))
     aliases = scope_aliases(parsed, scope)
-    plain = {item: parsed.slice(*item.range) for item in items if _is_column(parsed, item)}
+    plain = {item: parsed.slice(*item.range) for item in items if _column_of(parsed, scope, item)}
     star = any(parsed.slice(*item.range) == "*" for item in items)
     if star and not all(item.alias or parsed.slice(*item.range) == "*" for item in items):
         return {}
@@ -109,10 +110,13 @@ def _columns_as_they_are(parsed: ParsedSelect, scope: Scope, columns: frozenset[
     return {**{name: f"`{name}`" for name in columns - aliases if star and "`" not in name}, **out}
 
 
-def _is_column(parsed: ParsedSelect, item: Item) -> bool:
-    tokens = parsed.tokens[item.first : item.end]
-    names = all(token.is_name for token in tokens[::2]) and all(token.text == "." for token in tokens[1::2])
-    return len(tokens) in (1, 3) and names
+def _column_of(parsed: ParsedSelect, scope: Scope, item: Item) -> str:
+    """The name of the column that an expression is, `k` or `t.k`; empty for any other, an element of a tuple too."""
+    tokens, source = parsed.tokens[item.first : item.end], scope.sources[0]
+    if len(tokens) == 3 and source is not None and tokens[1].text == ".":
+        qualified = tokens[0].is_name and tokens[0].name == (source.alias or source.name)
+        return tokens[2].name if qualified and tokens[2].is_name else ""
+    return tokens[0].name if len(tokens) == 1 and tokens[0].is_name else ""
 
 
 def _renamed(parsed: ParsedSelect, first: int, end: int, inside: Mapping[str, str], columns: frozenset[str]) -> str:

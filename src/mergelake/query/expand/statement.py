@@ -19,7 +19,6 @@ from mergelake.query.expand.edits import Edit, applied
 from mergelake.query.expand.pushing import with_columns, with_condition
 from mergelake.query.expand.unions import (
     VIRTUAL,
-    Member,
     as_union,
     kept_by,
     members_of,
@@ -35,7 +34,7 @@ from mergelake.query.statement.parsed_select import ParsedSelect, TableReference
 from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.wording import check_syntax
 
-LEVELS_MAX = 50
+LEVELS_MAX = 32
 """Views in views, at most."""
 TEXT_MAX = 4_000_000
 """Maximum characters of a statement with its views."""
@@ -118,19 +117,21 @@ class _Statement:
 
     def _union_edits(self, parsed: ParsedSelect, reference: TableReference, union: VirtualTable) -> list[Edit]:
         own = reference.database or self.context.database, reference.name
-        members = [] if self.by_name and union.schema.columns else self.members(union, own)
-        scope = parsed.scope_of[reference]
-        columns = Columns(union.schema.types) if union.schema.columns else union_columns(members)
+        is_known = bool(union.schema.columns)
+        found = [] if self.by_name and is_known else self.found(union, own)
+        kept = found if reference.in_operator else self._kept(parsed, reference, found)
+        members = members_of(self.names, kept if is_known else found)
+        columns = Columns(union.schema.types) if is_known else union_columns(members)
         if not columns.columns:
-            what = f"There are no tables that {_patterns(union)} finds, and so no columns"
+            what = f"There are no tables that Merge({', '.join(union.schema.engine_args)}) finds, and so no columns"
             raise error("CANNOT_EXTRACT_TABLE_STRUCTURE", what, "ENGINE = Merge takes columns of its own")
         if reference.in_operator:
             shown = tuple(name for name in columns.columns if name not in columns.hidden)
             return _replacement(reference, as_union(members, columns.columns, ReadRequest(shown)))
+        scope = parsed.scope_of[reference]
         seen = seen_by(columns, parsed.names(scope.first, scope.end))
         need = wanted(parsed, reference, seen, {})
-        members = kept_by(members, wanted(parsed, reference, Columns(VIRTUAL), {}).where)
-        edits = _replacement(reference, as_union(members, seen.columns, need))
+        edits = _replacement(reference, as_union([m for m in members if m.where in kept], seen.columns, need))
         if hidden := sorted(seen.hidden & set(need.columns)):
             listed = ", ".join(map(back_quote, hidden))
             edits += [
@@ -139,11 +140,22 @@ class _Statement:
             ]
         return edits
 
-    def members(self, union: VirtualTable, own: tuple[str, str]) -> list[Member]:
-        """The tables of a union, at this moment; not itself."""
+    def found(self, union: VirtualTable, own: tuple[str, str]) -> list[tuple[str, str]]:
+        """The names of the tables of a union, at this moment; not its own."""
         pattern = pattern_of(union.schema.engine_args, self.context.database)
-        found = pattern.find(self.names.databases, self.names.tables)
-        return members_of(self.names, [where for where in found if where != own])
+        return [where for where in pattern.find(self.names.databases, self.names.tables) if where != own]
+
+    def _kept(
+        self, parsed: ParsedSelect, reference: TableReference, found: list[tuple[str, str]]
+    ) -> list[tuple[str, str]]:
+        """The tables that conditions on their names leave. A union among them is asked itself: its rows have others."""
+        condition = wanted(parsed, reference, Columns(VIRTUAL), {}).where
+        left = kept_by(found, condition)
+        return [where for where in found if where in left or self._is_union(where)]
+
+    def _is_union(self, where: tuple[str, str]) -> bool:
+        virtual = self.names.virtual(*where)
+        return virtual is not None and not virtual.is_view
 
     def _call_edits(self, parsed: ParsedSelect) -> list[Edit]:
         """Calls of parameterised views become names, which stand for the views with these arguments."""
@@ -194,10 +206,6 @@ def _replacement(reference: TableReference, text: str) -> list[Edit]:
         text += f" AS {back_quote(reference.name)}"
     places = [place for place in (reference.final, reference.sample) if place is not None]
     return [(reference.start, reference.end, text), *((*place, "") for place in places)]
-
-
-def _patterns(union: VirtualTable) -> str:
-    return f"Merge({', '.join(union.schema.engine_args)})"
 
 
 _AS_OF = "Write AS OF after the tables that it reads"

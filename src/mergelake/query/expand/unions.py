@@ -184,16 +184,16 @@ def _select(member: Member, columns: Mapping[str, DataType], need: ReadRequest) 
     return f"{text} WHERE {where}" if where else text
 
 
-def kept_by(members: Sequence[Member], condition: str) -> list[Member]:
-    """The members that a condition over `_table` and `_database` leaves; unions among them are asked themselves."""
-    if not condition or not members:
-        return list(members)
-    rows = ", ".join(f"({quote_string(m.where[0])}, {quote_string(m.where[1])})" for m in members)
+def kept_by(found: Sequence[Where], condition: str) -> list[Where]:
+    """The tables that a condition over `_table` and `_database` leaves."""
+    if not condition or not found:
+        return list(found)
+    rows = ", ".join(f"({quote_string(database)}, {quote_string(name)})" for database, name in found)
     structure = ", ".join(f"{name} {kind}" for name, kind in VIRTUAL.items())
     text = f"SELECT _database, _table FROM values({quote_string(structure)}, {rows}) WHERE {condition}"
     table = engine.run(text).table()
     left = set(zip(table["_database"].to_pylist(), table["_table"].to_pylist(), strict=True))
-    return [member for member in members if member.is_union or member.where in left]
+    return [where for where in found if where in left]
 
 
 def seen_by(columns: Columns, named: Iterable[str]) -> Columns:

@@ -79,7 +79,7 @@ def affected_column(mutation: PendingMutation, before: TableSchema, after: Table
     for name in read:
         if not after.has(name) or not _is_same(before.column(name), after.column(name)):
             return name
-    if not _means_the_same(mutation, before, after):
+    if not means_the_same(mutation, before, after):
         return next(iter(read))
     known = {(column.id, column.default_kind, column.default) for column in before.stored}
     new = [c for c in after.stored if c.default and (c.id, c.default_kind, c.default) not in known]
@@ -91,7 +91,7 @@ def _is_same(one: Column, other: Column) -> bool:
     return replace(one, comment="", codec="", ttl="") == replace(other, comment="", codec="", ttl="")
 
 
-def _means_the_same(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> bool:
+def means_the_same(mutation: PendingMutation, before: TableSchema, after: TableSchema) -> bool:
     """Whether commands have the same expressions, those of ALIAS and MATERIALIZED columns in them too."""
     commands = row_commands(mutation.commands)
     return all(command_trees(command, before) == command_trees(command, after) for command in commands)

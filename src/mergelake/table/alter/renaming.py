@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from mergelake.core.schema import Column, TableSchema
+from mergelake.core.schema import TableSchema
 from mergelake.expr.nodes import Call, ColumnRef, SyntaxNode
 from mergelake.expr.parser import parse
 from mergelake.order.ttl_text import parse_ttl
@@ -42,6 +42,16 @@ def with_new_name(schema: TableSchema, name: str, new_name: str) -> TableSchema:
     )
 
 
+def renamed_alike(schema: TableSchema, names: Mapping[str, str]) -> TableSchema:
+    """The schema with new names of columns, all at once, in all of its expressions too."""
+    changed = [(old, f"renamed {at}", new) for at, (old, new) in enumerate(names.items()) if old != new]
+    for old, between, _ in changed:
+        schema = with_new_name(schema, old, between)
+    for _, between, new in changed:
+        schema = with_new_name(schema, between, new)
+    return schema
+
+
 def renamed_commands(text: str, names: Mapping[str, str], columns: Mapping[str, object]) -> str:
     """The commands of a mutation over `columns`, all of which get their new names in `names` at once."""
 
@@ -60,16 +70,6 @@ def renamed_commands(text: str, names: Mapping[str, str], columns: Mapping[str, 
         return replace(old, where=where, assignments=assignments)
 
     return commands_text([*map(command, parse_commands(text))], of_ttl=are_of_ttl(text))
-
-
-def renamed_columns(columns: Sequence[Column], names: Mapping[str, str]) -> tuple[Column, ...]:
-    """The columns with their new names, also in their defaults."""
-    known = {column.name: None for column in columns}
-
-    def text(default: str) -> str:
-        return str(_all_renamed(parse(default), names, known)) if default else ""
-
-    return tuple(replace(column, name=names[column.name], default=text(column.default)) for column in columns)
 
 
 def without_assignments(text: str, names: Collection[str]) -> str:
