@@ -14,7 +14,11 @@ import pytest
 
 import mergelake as ml
 from mergelake.core.errors import MergelakeError
+from mergelake.core.ttl import TtlInfo
+from mergelake.format.ttl_txt import encode_ttl
+from mergelake.parts.adopt import open_directory
 from mergelake.parts.reader import PartReader
+from mergelake.store import open_store
 from tests.helpers import random_ttl
 from tests.helpers.clickhouse_tables import CLASSIC, part_paths
 
@@ -173,6 +177,18 @@ def test_a_merge_removes_what_clickhouse_removes(case: str, oracle: Any, tmp_pat
     pair.run(f"INSERT INTO t VALUES {inserts[0]}")
     pair.run("OPTIMIZE TABLE t FINAL")
     pair.same("with new rows")
+
+
+def test_the_times_of_a_part_of_clickhouse_are_read(oracle: Any, tmp_path: Path) -> None:
+    ttl = "TTL d, d + 1 DELETE WHERE k = 1, d RECOMPRESS CODEC(ZSTD(5)), d + 2 GROUP BY k SET x = max(x)"
+    pair = Pair(oracle, tmp_path, f'(d DateTime, k UInt8, `x "y` Int8 TTL d, x Int8) {ENGINE} {ttl}')
+    pair.run("INSERT INTO t VALUES ('2020-01-01 00:00:00', 1, 5, 7), ('2099-01-01 00:00:00', 2, 6, 8)")
+    pair.same("inserted")
+    (path,) = part_paths(oracle, "t").values()
+    opened = open_directory(open_store(str(path.parent)), path.name)
+    assert opened.ttl.columns == {'x "y': TtlInfo(1577836800, 4070908800)}
+    assert opened.ttl.rows_where == {"d + 1": TtlInfo(1577836801, 1577836801)}
+    assert encode_ttl(opened.ttl) == (path / "ttl.txt").read_bytes()
 
 
 def test_system_parts_tell_when_rows_expire(oracle: Any, tmp_path: Path) -> None:

@@ -164,6 +164,21 @@ def test_a_merge_that_was_planned_under_another_ttl_is_not_committed(tmp_path: P
     assert commit_merge(handle, task, made).manifest.rows == 3 * ROWS
 
 
+def test_rows_of_an_immutable_partition_expire_as_whole_parts_alone(tmp_path: Path) -> None:
+    db = ml.connect(str(tmp_path))
+    db.sql("CREATE TABLE t (p UInt8, d DateTime, k UInt8) ENGINE = MergeTree PARTITION BY p ORDER BY k")
+    for partition in (1, 2):
+        db.sql(f"INSERT INTO t VALUES ({partition}, '2001-01-01 00:00:00', 1), ({partition}, '2090-01-01 00:00:00', 2)")
+        db.sql(f"INSERT INTO t VALUES ({partition}, '2002-01-01 00:00:00', 3)")
+    db.sql("ALTER TABLE t MODIFY SETTING immutable_partitions = 'p = 1'")
+    db.sql("ALTER TABLE t MODIFY TTL d")
+    query = "SELECT p, count() FROM t GROUP BY p ORDER BY p"
+    assert db.sql(query).rows() == [(1, 3), (2, 1)]
+    db.sql("ALTER TABLE t MATERIALIZE TTL")
+    db.sql("OPTIMIZE TABLE t FINAL")
+    assert db.sql(query).rows() == [(1, 3), (2, 1)]
+
+
 def test_a_dropped_insert_is_still_known_by_its_token(tmp_path: Path) -> None:
     db = ml.connect(str(tmp_path))
     table = db.warehouse.create_table("t", {"k": "UInt8", "d": "Date"}, order_by="k", ttl="d")

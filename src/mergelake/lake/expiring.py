@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from mergelake.core.schema import TableSchema
 from mergelake.lake.altering import AlterMethods
+from mergelake.log.immutable import mutable_scope
 from mergelake.log.operations import TableOp
+from mergelake.log.state import State
 from mergelake.table.handle import TableHandle
 
 if TYPE_CHECKING:
@@ -60,7 +62,9 @@ def follow_new_ttl(handle: TableHandle) -> Follow:
 
     mutation_id, now = handle.ids.new_id(), handle.clock.now_ms() // 1000
 
-    def follow(before: TableSchema, after: TableSchema) -> Sequence[TableOp]:
-        return (ttl_mutation(mutation_id, after, now),) if ttl_changed(before, after) else ()
+    def follow(before: State, after: TableSchema) -> Sequence[TableOp]:
+        if not ttl_changed(before.schema, after):
+            return ()
+        return (ttl_mutation(mutation_id, after, now, scope=mutable_scope(before)),)
 
     return follow

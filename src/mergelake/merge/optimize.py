@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
@@ -16,6 +16,7 @@ from mergelake.core.manifest import PartManifest
 from mergelake.core.progress import OnProgress, Progress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.log.immutable import immutable_partitions
 from mergelake.log.state import ActivePart
 from mergelake.log.volatile import lacking
 from mergelake.merge.commit import commit_merges
@@ -62,7 +63,9 @@ def plan_optimize(
     if cleanup:
         check_cleanup(snapshot.schema, whole=final and partition_id is None)
     now_ms = handle.clock.now_ms()
-    asked = _ttl_merge(snapshot, now_ms // 1000) if partition_id is None and not final else None
+    # Whole parts of an immutable partition may expire, but no row of it does.
+    kept = frozenset(immutable_partitions(handle.log.state)) if has_ttl(snapshot.schema) else frozenset[str]()
+    asked = _ttl_merge(snapshot, now_ms // 1000, kept) if partition_id is None and not final else None
     if asked is not None:
         merge = plan_merge(
             handle.directory,
@@ -89,14 +92,14 @@ def plan_optimize(
         snapshot.schema,
         kind="optimize",
         base_version=snapshot.version,
-        time_ms=now_ms,
+        mutations=snapshot.mutations,
     )
-    tasks = [plan(parts=parts, mutations=snapshot.mutations) for parts in chosen]
+    tasks = [plan(parts=parts, time_ms=0 if parts[0].info.partition_id in kept else now_ms) for parts in chosen]
     return [replace(task, deduplicate=columns, cleanup=cleanup and final) for task in tasks]
 
 
-def _ttl_merge(snapshot: Snapshot, now: int) -> TtlMerge[ActivePart] | None:
-    """The merge that the TTL of the table asks for first, in any partition."""
+def _ttl_merge(snapshot: Snapshot, now: int, kept: Collection[str]) -> TtlMerge[ActivePart] | None:
+    """The merge that the TTL of the table asks for first, in any partition but those that are `kept` as they are."""
     schema = snapshot.schema
     if not has_ttl(schema):
         return None
@@ -104,6 +107,8 @@ def _ttl_merge(snapshot: Snapshot, now: int) -> TtlMerge[ActivePart] | None:
     limit = merge_bytes_limit(snapshot.settings)
     for _, group in groupby(snapshot.parts, key=lambda part: part.info.partition_id):
         parts = list(group)
+        if parts[0].info.partition_id in kept:
+            continue
         busy = {part.manifest.id for part in parts if lacking(snapshot.mutations, part.info)}
         merge = select_ttl_merge(parts, ttl, snapshot.settings, now, bytes_max=limit, busy=busy)
         if merge is not None:

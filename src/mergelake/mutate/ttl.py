@@ -12,6 +12,7 @@ from mergelake.core.schema import Column, TableSchema
 from mergelake.core.types import inner_type
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
 from mergelake.expr.parser import parse
+from mergelake.log.immutable import mutable_scope
 from mergelake.log.operations import Mutation
 from mergelake.mutate.columns import default_value
 from mergelake.mutate.commit import named
@@ -68,15 +69,24 @@ def _default(column: Column) -> str:
     return column.default or default_value(column.type)
 
 
-def ttl_mutation(mutation_id: str, schema: TableSchema, now: int, partition_id: str | None = None) -> Mutation:
-    """The operation of MATERIALIZE TTL under a schema. Raises the errors of `ttl_commands`."""
+def ttl_mutation(
+    mutation_id: str,
+    schema: TableSchema,
+    now: int,
+    partition_id: str | None = None,
+    scope: tuple[str, ...] | None = None,
+) -> Mutation:
+    """The operation of MATERIALIZE TTL under a schema; `scope`: the partitions that it concerns, None for all.
+
+    Raises the errors of `ttl_commands`.
+    """
     commands = (
         validate(made, schema, Submission(now * 1000)) if (made := ttl_commands(schema, now, partition_id)) else ()
     )
     return Mutation(
         mutation_id,
         commands_text(commands, of_ttl=True),
-        None if partition_id is None else (partition_id,),
+        scope if partition_id is None else (partition_id,),
         drops_rows(commands),
         schema_version=schema.version,
     )
@@ -85,7 +95,9 @@ def ttl_mutation(mutation_id: str, schema: TableSchema, now: int, partition_id: 
 def materialize_ttl(handle: TableHandle, partition_id: str | None = None) -> Submitted:
     """Commit MATERIALIZE TTL, at the time of the table's clock. INCORRECT_QUERY if the table has no TTL."""
     mutation_id, now = handle.ids.new_id(), handle.clock.now_ms() // 1000
-    committed = handle.log.commit(lambda state: (ttl_mutation(mutation_id, state.schema, now, partition_id),))
+    committed = handle.log.commit(
+        lambda state: (ttl_mutation(mutation_id, state.schema, now, partition_id, mutable_scope(state)),)
+    )
     mutation = named(committed.state.mutations, mutation_id)
     assert mutation is not None
     return Submitted(mutation.name, mutation.version, committed.version)

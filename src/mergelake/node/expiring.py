@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mergelake.log.immutable import immutable_partitions
 from mergelake.log.state import ActivePart
 from mergelake.log.volatile import pending
 from mergelake.merge.ttl_select import TtlMemory, expired_parts, select_ttl_merge
@@ -44,7 +45,7 @@ def ttl_merge(node: NodeView, table: TableView, memory: Memory, candidates: Cand
     for name in times.merges(now):
         parts = [part for part in candidates.elements(name) if part.manifest.id not in candidates.volatile]
         busy = {p.manifest.id for p in parts if p.manifest.id in candidates.busy or pending(state.mutations, p.info)}
-        if name in state.volatile:
+        if name in state.volatile or immutable_partitions(state, [name]):
             continue
         found = select_ttl_merge(parts, table_ttl(state.schema), table.settings, now, bytes_max=limit, busy=busy)
         if found is not None:

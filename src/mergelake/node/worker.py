@@ -31,6 +31,7 @@ from mergelake.core.errors import (
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
+from mergelake.log.immutable import immutable_partitions
 from mergelake.log.operations import (
     AddVolatile,
     AdoptVolatile,
@@ -456,6 +457,7 @@ class TableWorker:
     def _planned(self, action: Merge) -> MergeTask:
         handle, state = self.handle, self.handle.log.state
         version = self._merging[action.part_ids][0]
+        kept = immutable_partitions(state, [action.partition_id])  # no row of these expires
         return plan_merge(
             handle.directory,
             state.schema,
@@ -463,7 +465,7 @@ class TableWorker:
             action.kind,
             base_version=version,
             mutations=state.mutations,
-            time_ms=handle.clock.now_ms(),
+            time_ms=0 if kept else handle.clock.now_ms(),
         )
 
     def _begin(self, action: LongWork, task: MergeTask) -> Running:

@@ -27,6 +27,7 @@ from mergelake.format.serialization_json import decode_substreams
 from mergelake.format.siphash import siphash128
 from mergelake.format.source_parts import SOURCE_PARTS, SourceParts, decode_source_parts
 from mergelake.format.tree import is_readable
+from mergelake.format.ttl_txt import TTL_FILE, TtlFile, decode_ttl
 from mergelake.format.values import decode_prefix
 from mergelake.parts.fetch import verified
 from mergelake.parts.listing import projection_names
@@ -45,10 +46,14 @@ _SMALL = (
     "partition.dat",
     SOURCE_PARTS,
     _INVALIDATED,
+    TTL_FILE,
 )
 
 _DIGITS_MAX = 19
 """Maximum number of digits of a row count."""
+
+
+NO_TIMES = TtlFile()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,8 @@ class OpenedPart:
     place in it that in the part."""
     sources: SourceParts | None = None
     """The parts that this one changes, if it is a patch part."""
+    ttl: TtlFile = NO_TIMES
+    """When its rows expire."""
 
 
 _STRANGE_MAX = 1000
@@ -129,7 +136,7 @@ def open_directory(
     opened = {column: Column(i, column, columns[column]) for i, column in enumerate(columns) if column not in hidden}
     invalidated = small.get(_INVALIDATED, b"").decode(errors="replace").split("\n") if sources is None else []
     row_ids = tuple(id for id in (BLOCK_NUMBER, BLOCK_OFFSET) if id in columns and id not in invalidated)
-    return OpenedPart(manifest, opened, directory, projection_names(files), row_ids, sources)
+    return OpenedPart(manifest, opened, directory, projection_names(files), row_ids, sources, _ttl(small, prefix))
 
 
 def _check_whole(files: Mapping[str, ObjectMeta], prefix: str) -> None:
@@ -171,6 +178,14 @@ def _sources(small: Mapping[str, bytes], prefix: str) -> SourceParts | None:
         return decode_source_parts(small[SOURCE_PARTS])
     except CorruptDataError as problem:
         problem.object_key = f"{prefix}/{SOURCE_PARTS}"
+        raise
+
+
+def _ttl(small: Mapping[str, bytes], prefix: str) -> TtlFile:
+    try:
+        return decode_ttl(small.get(TTL_FILE, b""))
+    except CorruptDataError as problem:
+        problem.object_key = f"{prefix}/{TTL_FILE}"
         raise
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mergelake.core.schema import TableSchema
     from mergelake.lake.table import Table
     from mergelake.log.operations import TableOp
+    from mergelake.log.state import State
     from mergelake.sql.database import Database
 
 _KILLED = dict.fromkeys(("kill_status", "database", "table", "mutation_id", "command"), "String")
@@ -73,7 +74,7 @@ def alter_schema(db: Database, statement: s.AlterSchema) -> None:
     files = [IndexCommand(f.index, f.clears, p) for f, p in zip(statement.files, partitions, strict=True)]
     of_ttl = follow_new_ttl(handle) if materialize else None
 
-    def follow(before: TableSchema, new: TableSchema) -> Sequence[TableOp]:
+    def follow(before: State, new: TableSchema) -> Sequence[TableOp]:
         expired = () if of_ttl is None else of_ttl(before, new)
         return [*expired, *index_mutation(files, new, mutation_id)]
 

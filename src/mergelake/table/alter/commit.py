@@ -19,8 +19,8 @@ class RowsChanged(Exception):
     """Rows of the table have changed since they were read."""
 
 
-Follow = Callable[[TableSchema, TableSchema], Sequence[TableOp]]
-"""(schema before, new schema) -> operations that follow in the same entry."""
+Follow = Callable[[State, TableSchema], Sequence[TableOp]]
+"""(state before, new schema) -> operations that follow in the same entry."""
 
 
 def alter(
@@ -85,5 +85,5 @@ class Attempt:
             # Rows and mutations that come before it, in the entry of a process that appends it, have to be checked too.
             ops.insert(0, RowsUnchanged(max(state.version, state.rows_version)))
         if self.follow is not None:
-            ops += self.follow(before, replace(after, version=state.schema_version + 1))
+            ops += self.follow(state, replace(after, version=state.schema_version + 1))
         return ops
