@@ -84,7 +84,6 @@ def _check(oracle: Any, db: ml.Database, projections: list[str], engine: str) ->
         assert actual == lines(oracle, f"{asked} SETTINGS {_UNUSED}"), text
 
 
-# M-024
 @pytest.mark.parametrize("seed", range(4))
 def test_projections_of_inserts_and_merges_are_used_by_clickhouse(
     oracle: Any, tmp_path: Any, seed: int, monkeypatch: pytest.MonkeyPatch

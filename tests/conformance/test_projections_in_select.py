@@ -15,7 +15,6 @@ from tests.helpers.projections import body, draw_projection, draw_rows, question
 _CHANGES = ("ALTER TABLE {} UPDATE v = 100 WHERE k % 3 = 0", "ALTER TABLE {} DELETE WHERE k % 5 = 2")
 
 
-# M-024
 @pytest.mark.parametrize("seed", range(2))
 def test_answers_are_those_without_projections(read: Reading, seed: int) -> None:
     draw = random.Random(seed)

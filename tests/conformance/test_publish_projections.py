@@ -30,7 +30,6 @@ def _used(oracle: Any) -> None:
     assert _rows(oracle, "CHECK TABLE default.shown SETTINGS check_query_single_value_result = 1") == "1\n"
 
 
-# M-024
 def test_clickhouse_uses_projections_of_a_published_table(oracle: Any, tmp_path: Any) -> None:
     db = ml.connect(str(tmp_path))
     projections = "PROJECTION sums (SELECT v, sum(k), count() GROUP BY v), PROJECTION by_s (SELECT * ORDER BY s)"

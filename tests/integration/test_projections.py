@@ -60,7 +60,6 @@ def filled(db: Any, inserts: int, tail: str = "") -> Any:
     return db.table("t")
 
 
-# M-024
 @pytest.mark.parametrize("full", [0, 1 << 30])
 def test_nodes_merge_them_on_their_disks_and_upload_them(full: int) -> None:
     store, disk = MemoryStore(), MemoryStore()

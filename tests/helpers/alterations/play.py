@@ -20,6 +20,7 @@ from mergelake.core.errors import MergelakeError
 from mergelake.lake.warehouse import Warehouse
 from mergelake.sql.database import Database
 from mergelake.store import open_store
+from mergelake.store.memory import MemoryStore
 from tests.helpers.alterations.draw import Drawing, Shown
 from tests.helpers.alterations.elsewhere import Elsewhere
 from tests.helpers.mutations.events import rewrite
@@ -77,6 +78,8 @@ class Play:
         self.folder = tempfile.TemporaryDirectory()
         self.store = open_store(self.folder.name)
         self.db = Database(Warehouse(self.store))
+        self.node = Warehouse(self.store).node("n", local=MemoryStore()) if self.events.random() < 0.5 else None
+        """A node that merges on a disk of its own, a step at a time."""
         self.remembered: list[tuple[str, int, str, list[tuple[str, ...]]]] = []
         for name in ("t", "u", "v"):
             self.session.query(f"DROP TABLE IF EXISTS {name} SYNC")
@@ -141,6 +144,8 @@ class Play:
         for other in self.elsewhere:
             if other.writes and self.events.random() < 0.4:
                 return other.run(self.folder.name, text)
+        if self.node is not None and text.startswith("CREATE TABLE"):
+            text += ", merge_upload_policy = 'volatile', merge_selector_base = 2"
         try:
             self.db.sql(text)
         except MergelakeError as problem:
@@ -150,6 +155,8 @@ class Play:
     def _happen(self) -> None:
         """What changes no answer here."""
         rng = self.events
+        if self.node is not None and rng.random() < 0.5:
+            self.tally["steps of a node"] += self.node.step()
         tables = [name for name in ("t", "u") if self.db.warehouse.has_table(f"default.{name}")]
         if not tables or rng.random() < 0.5:
             return
@@ -207,6 +214,8 @@ class Play:
 
     def end(self) -> None:
         """The rows as they are: written down, merged, cloned, and read anew."""
+        if self.node is not None:
+            self.node.drain(5)
         for name in ("t", "u"):
             table = self.db.table(name)
             table.apply_mutations()

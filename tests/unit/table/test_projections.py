@@ -96,7 +96,6 @@ def test_engines_that_remove_rows_want_to_be_told_what_becomes_of_projections(db
         assert db.sql("SELECT max(k), count() FROM u").rows() == [(9, 10)]
 
 
-# M-024
 def test_adding_and_dropping_writes_no_data(db: ml.Database) -> None:
     table = _create(db)
     db.sql("INSERT INTO t (k) SELECT number FROM numbers(100)")
