@@ -105,7 +105,7 @@ def test_every_setting_of_free_text_is_classified() -> None:
 def test_every_engine_but_ours_is_refused() -> None:
     db = ml.connect("memory://")
     taken = set()
-    for name in names("SELECT name FROM system.table_engines"):
+    for name in names("SELECT name FROM system.table_engines WHERE name != 'Merge'"):  # which reads our tables only
         sql = f"CREATE TABLE `t{name}` (a Int64, s Int8, v UInt8) ENGINE = {name} ORDER BY a"
         failure = refusal(lambda sql=sql: db.sql(sql))  # type: ignore[misc]
         if failure is None:
