@@ -19,7 +19,7 @@ def test_slots_rewrite_parts_until_no_mutation_is_left(seed):
     assert not end.refused
 
 
-@pytest.mark.parametrize("seed", [seed for n in range(FIRST_STAGE, FIRST_STAGE + len(MUTATIONS)) for seed in seeds_of(n, 3)])
+@pytest.mark.parametrize("seed", [seed for n, _ in enumerate(MUTATIONS, FIRST_STAGE) for seed in seeds_of(n, 3)])
 def test_mutations_end_beside_merges_and_what_dead_nodes_left_behind(seed):
     end = end_of_mutations(seed, Ticking)
     assert end.ticks <= end.ticks_max(TICKS_EXTRA)

@@ -359,7 +359,7 @@ _PARTS_COLUMNS_COLUMNS = {
     **{
         name: kind
         for name, kind in _PART_COLUMNS.items()
-        if name not in {*_OF_FILES, "path", "bytes", "part_storage_type", "has_lightweight_delete"}
+        if name not in {*_OF_FILES, *_EXPIRY, "path", "bytes", "part_storage_type", "has_lightweight_delete"}
     },
     "column": "String",
     "type": "String",

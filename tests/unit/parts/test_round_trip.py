@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from mergelake.core.clock import ManualClock
-from mergelake.core.errors import CorruptDataError, InvalidInputError, UnsupportedError
+from mergelake.core.errors import CorruptDataError, InvalidInputError, MergelakeError
 from mergelake.core.ids import SeededIds
 from mergelake.core.manifest import PartManifest
 from mergelake.core.manifest_json import ManifestJson, decode_manifest
@@ -166,7 +166,7 @@ def test_renamed_new_and_dropped_columns_are_told_by_id() -> None:
         next(reader.read(["nope"]))
 
 
-def test_a_column_with_a_wider_type_is_converted_and_any_other_refused() -> None:
+def test_a_column_with_another_type_is_converted_as_by_cast() -> None:
     schema = _schema(["UInt32", "String"])
     block = _block(schema, 50)
     manifest = _write(store := MemoryStore(), schema, block)
@@ -177,9 +177,11 @@ def test_a_column_with_a_wider_type_is_converted_and_any_other_refused() -> None
     (batch,) = PartReader(store, "t", manifest, wide).read(["c0", "c1"])
     assert batch.column("c0").to_pylist() == block.column("c0").to_pylist()
     assert batch.column("c1").to_pylist() == block.column("c1").to_pylist()
-    narrow = {"c0": Column(0, "c0", parse_type("UInt16"))}
-    with pytest.raises(UnsupportedError, match="UInt32"):
-        next(PartReader(store, "t", manifest, narrow).read(["c0"]))
+    narrow = {"c0": Column(0, "c0", parse_type("UInt16")), "c1": Column(1, "c1", parse_type("UUID"))}
+    (batch,) = PartReader(store, "t", manifest, narrow).read(["c0"])
+    assert batch.column("c0").to_pylist() == [value % (1 << 16) for value in block.column("c0").to_pylist()]
+    with pytest.raises(MergelakeError, match="UUID"):
+        next(PartReader(store, "t", manifest, narrow).read(["c1"]))
 
 
 def test_partition_files_and_the_manifest_say_the_same() -> None:

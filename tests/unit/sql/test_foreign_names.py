@@ -83,8 +83,6 @@ def test_the_information_schema_tells_of_our_tables(db: Database, database: str)
 @pytest.mark.parametrize(
     "query",
     [
-        "SELECT * FROM merge('d1', '^t')",
-        "SELECT * FROM merge(REGEXP('d'), 't')",
         "SELECT * FROM mergeTreeIndex('d1', 't')",
         "SELECT count() FROM (SELECT * FROM mergeTreeIndex(d1, t))",
         "SELECT * FROM loop(d1.t)",
