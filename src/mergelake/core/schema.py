@@ -135,6 +135,9 @@ class TableSchema:
     """The columns by name, in order: an index for tables with thousands of columns."""
     _types: dict[str, DataType] = field(init=False, repr=False, compare=False)
     _stored: tuple[Column, ...] = field(init=False, repr=False, compare=False)
+    _readable: dict[str, DataType] = field(init=False, repr=False, compare=False)
+    by_id: Mapping[int, Column] = field(init=False, repr=False, compare=False)
+    """The stored columns by their ids, in order."""
 
     def __post_init__(self) -> None:
         by_name = {column.name: column for column in self.columns}
@@ -144,7 +147,10 @@ class TableSchema:
         stored = tuple(c for c in self.columns if c.default_kind not in ("ALIAS", "EPHEMERAL"))
         object.__setattr__(self, "_by_name", by_name)
         object.__setattr__(self, "_types", {name: column.type for name, column in by_name.items()})
+        readable = {column.name: column.type for column in self.columns if column.default_kind != "EPHEMERAL"}
         object.__setattr__(self, "_stored", stored)
+        object.__setattr__(self, "_readable", readable)
+        object.__setattr__(self, "by_id", {column.id: column for column in stored})
         if self.next_column_id == 0:
             object.__setattr__(self, "next_column_id", max((c.id for c in self.columns), default=-1) + 1)
 
@@ -172,7 +178,7 @@ class TableSchema:
     @property
     def readable(self) -> dict[str, DataType]:
         """Type of each column that rows of the table have: all but EPHEMERAL ones, which exist in inserts only."""
-        return {column.name: column.type for column in self.columns if column.default_kind != "EPHEMERAL"}
+        return self._readable.copy()
 
     @property
     def stored(self) -> tuple[Column, ...]:

@@ -197,7 +197,9 @@ def _held_columns(schema: TableSchema, ids: frozenset[int]) -> set[str]:
 
     An array of a Nested that it lacks is one of them, if it has another: the values have as many elements as there.
     """
-    held = {column.name for column in schema.stored if column.id in ids}
+    held = {column.name for column_id, column in schema.by_id.items() if column_id in ids}
+    if len(held) == len(schema.by_id):
+        return held
     sizes = {shared_sizes_stream(column.name, column.type) for column in schema.stored if column.id in ids} - {None}
     if sizes:
         arrays = {column.name for column in schema.stored if shared_sizes_stream(column.name, column.type) in sizes}
@@ -233,7 +235,7 @@ def open_part(
     older = (schemas or {}).get(manifest.schema_version)
     own = schema if manifest.schema_version == schema.version else older
     if own is not None:
-        by_id = {column.id: column for column in own.stored}
+        by_id = own.by_id
         written = {by_id[i].name: by_id[i].type for i in manifest.columns if i in by_id}
     return PartReader(store, directory, manifest, columns, caches, written=written)
 

@@ -106,14 +106,18 @@ def differs(newest: TableSchema, schemas: Mapping[int, TableSchema], versions: f
             check_expression(column.default)
     except MergelakeError:
         return "a default reaches outside of its columns"
+    older = versions - {newest.version}
+    if not older:
+        return ""
     today = {(column.name, column.id, column.type) for column in newest.columns}
     names, ids = {name for name, _, _ in today}, {column_id for _, column_id, _ in today}
-    for version in versions:
+    for version in older:
         changed = [column.name for column in newest.columns if column.changed_since(version)]
         if changed:
             return f"column {changed[0]} had another type when parts were written"
+        others = {index.name for index in newest.indices if not index.is_of(version)}
         for index in schemas[version].indices if version in schemas else ():
-            if any(other.name == index.name and not other.is_of(version) for other in newest.indices):
+            if index.name in others:
                 return f"index {index.name} was another one when parts were written"
         for column in schemas[version].columns if version in schemas else newest.columns:
             same = (column.name, column.id, column.type) in today
