@@ -16,7 +16,8 @@ from mergelake.query.statement.settings import RULES, Kind, kind_of, rule_of
 from mergelake.sql.database import connect
 
 OUR_OWN = {
-    "checkpoint_interval", "gc_grace_seconds", "history_retention_seconds", "max_bytes_to_merge_volatile",
+    "checkpoint_interval", "gc_grace_seconds", "history_retention_seconds", "immutable_partitions",
+    "max_bytes_to_merge_volatile",
     "max_bytes_to_share_object", "max_insert_block_bytes", "max_insert_block_size", "max_partitions_per_insert_block",
     "max_shared_object_bytes", "merge_max_chunk_bytes", "merge_selector_direct_base", "merge_slice_bytes",
     "merge_upload_policy", "min_age_to_apply_mutations_seconds", "min_bytes_for_zstd", "min_bytes_to_split_merge",
