@@ -37,9 +37,10 @@ class RemoveTtl:
 
 def ttl_changed(before: TableSchema, after: TableSchema) -> bool:
     """Whether a change gives a table, or one of its columns, another TTL than none. A renamed column is no change."""
+    if not (after.ttl or any(column.ttl for column in after.columns)):
+        return False
     names = {column.id: column.name for column in after.columns}
-    renamed = {c.name: names[c.id] for c in before.columns if names.get(c.id, c.name) != c.name}
-    before = renamed_alike(before, renamed) if renamed else before
+    before = renamed_alike(before, {c.name: names.get(c.id, f"{c.name} (dropped)") for c in before.columns})
     old = {column.id: column.ttl for column in before.columns}
     columns = any(column.ttl and column.ttl != old.get(column.id) for column in after.columns if column.id in old)
     return columns or bool(after.ttl and after.ttl != before.ttl)
