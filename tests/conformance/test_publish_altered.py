@@ -102,7 +102,7 @@ def test_a_change_of_meaning_is_shown_to_new_definitions_only(served: Served, ch
     served.wait()
     served.insert(3)
     served.db.sql("OPTIMIZE TABLE t FINAL")
-    served.table.publish(grace_seconds=0)
+    served.table.publish()
     served.wait()
     served.db.sql("ALTER TABLE t ADD COLUMN more Int8")
     served.insert(4)
