@@ -120,7 +120,7 @@ def test_a_bucket_holds_them(s3_url: str, s3_options: dict[str, str]) -> None:
 
 
 def test_older_versions_and_clones_have_their_own() -> None:
-    db = ml.connect("memory://versions")
+    db = ml.connect("memory://versions of projections")
     table = filled(db, 2)
     version = table.version
     before = db.sql("SELECT v, sum(k) FROM t GROUP BY v ORDER BY v").rows()

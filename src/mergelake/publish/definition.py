@@ -44,17 +44,27 @@ def create_statement(
         secret_access_key = HIDDEN
     return attach_text(
         handle.schema, f"{back_quote(database)}.{back_quote(table)}",
-        disk_text(handle.store, handle.directory, access_key_id, secret_access_key), refresh_seconds,
+        disk_text(handle.store, handle.directory, access_key_id, secret_access_key, handle.schema.version),
+        refresh_seconds,
     )  # fmt: skip
 
 
 def disk_text(
-    store: Store, directory: str, access_key_id: str | None = None, secret_access_key: str | None = None
+    store: Store,
+    directory: str,
+    access_key_id: str | None = None,
+    secret_access_key: str | None = None,
+    schema_version: int = 1,
 ) -> str:
-    """`disk(…)` for a table's directory in a store."""
+    """`disk(…)` for a table's directory in a store.
+
+    ClickHouse keeps a disk, and what it has listed of it, as long as it runs, and knows it again by its arguments. So
+    one for a later `schema_version` says which: a server that attached the table before lists it anew.
+    """
+    version = {"schema_version": str(schema_version)} if schema_version > 1 else {}
     scheme, marker, rest = store.url.partition("://")
     if not marker:
-        return _disk("local", path=f"{store.url.rstrip('/')}/{directory}/")
+        return _disk("local", path=f"{store.url.rstrip('/')}/{directory}/", **version)
     if scheme != "s3":
         raise error(
             "NOT_IMPLEMENTED",
@@ -74,8 +84,8 @@ def disk_text(
     key = options.get("access_key_id", "") if access_key_id is None else access_key_id
     secret = options.get("secret_access_key", "") if secret_access_key is None else secret_access_key
     if key:
-        return _disk("s3", endpoint=url, access_key_id=key, secret_access_key=secret)
-    return _disk("s3", endpoint=url, use_environment_credentials="1")
+        return _disk("s3", endpoint=url, access_key_id=key, secret_access_key=secret, **version)
+    return _disk("s3", endpoint=url, use_environment_credentials="1", **version)
 
 
 def attach_text(schema: TableSchema, name: str, disk: str, refresh_seconds: int) -> str:
