@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mergelake.core.errors import error
+from mergelake.lake.partitions import PartitionMethods
 from mergelake.table.exchange_parts import Kind, bring_partition
 from mergelake.table.handle import TableHandle
 
@@ -12,14 +13,12 @@ if TYPE_CHECKING:
     from mergelake.lake.table import Table
 
 
-class BringMethods:
+class BringMethods(PartitionMethods):
     """What `Table` has of them.
 
     Both tables are in one warehouse, and have the same columns and keys: else INCOMPATIBLE_COLUMNS or BAD_ARGUMENTS.
     Readers of both see all of it or nothing. A mutation that the parts lack comes along.
     """
-
-    handle: TableHandle
 
     def move_partition(self, value: Any = None, *, to: Table, partition_id: str | None = None) -> int:
         """Move a partition into another table; the new version of this one.
@@ -47,10 +46,6 @@ class BringMethods:
     def attach_partition_from(self, value: Any = None, *, source: Table, partition_id: str | None = None) -> int:
         """Add the rows of a partition of another table, which keeps them; the new version of this table."""
         return self._bring(source.handle, self.handle, value, partition_id, "attach")
-
-    def partition_id(self, value: Any) -> str:
-        """See `PartitionMethods`."""
-        raise NotImplementedError
 
     def _bring(self, source: TableHandle, target: TableHandle, value: Any, partition_id: str | None, kind: Kind) -> int:
         if value is not None and partition_id is not None:

@@ -18,7 +18,6 @@ from mergelake.lake.environment import Environment, is_strong_read
 from mergelake.lake.expiring import TtlMethods
 from mergelake.lake.inspect import history_table, merges_table, mutations_table, parts_table
 from mergelake.lake.overwriting import OverwriteMethods
-from mergelake.lake.partitions import PartitionMethods
 from mergelake.lake.projections import ProjectionMethods
 from mergelake.lake.publishing import PublishMethods
 from mergelake.log.operations import Tag, Untag
@@ -40,9 +39,7 @@ if TYPE_CHECKING:
     from mergelake.table.insert import Commit
 
 
-class Table(
-    DefinitionMethods, TtlMethods, PublishMethods, PartitionMethods, BringMethods, OverwriteMethods, ProjectionMethods
-):
+class Table(DefinitionMethods, TtlMethods, PublishMethods, BringMethods, OverwriteMethods, ProjectionMethods):
     """An open table. Threads may share one.
 
     It knows the commits that this process made or has learned of; `refresh` learns of others, and so do `scan`, `lazy`

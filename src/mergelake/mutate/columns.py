@@ -11,7 +11,7 @@ from mergelake.expr.nodes import ColumnRef
 from mergelake.format.defaults import default_array
 from mergelake.mutate.validate import fixed_columns
 from mergelake.order.keys import key_tree
-from mergelake.table.alter.columns import not_found
+from mergelake.table.alter.columns import is_missing
 from mergelake.table.alter.needs import check_not_of_key
 from mergelake.views.commands import Update
 
@@ -46,8 +46,7 @@ def clear_column(schema: TableSchema, name: str, partition_id: str) -> Update | 
 
     NOT_FOUND_COLUMN_IN_BLOCK, and ALTER_OF_COLUMN_IS_FORBIDDEN for a column of a key.
     """
-    if not schema.has(name):
-        raise not_found(name, schema, "drop")
+    is_missing(name, schema, "drop", if_exists=False)  # raises
     check_not_of_key(name, schema, "CLEAR")
     column = schema.column(name)
     if column.default_kind in ("ALIAS", "EPHEMERAL"):

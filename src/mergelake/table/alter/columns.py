@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mergelake.core.errors import MergelakeError, error, there_are
+from mergelake.core.errors import error, there_are
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.types import DataType, is_nullable, parse_type
 from mergelake.table.alter.needs import check_not_needed, check_not_of_key
@@ -105,16 +105,12 @@ class DropColumn:
 
     def applied(self, schema: TableSchema) -> TableSchema:
         """Raises NOT_FOUND_COLUMN_IN_BLOCK, and the errors for a column that the table needs."""
-        names = (self.name,) if schema.has(self.name) else of_nested(schema, self.name)
-        if not names:
-            if self.if_exists:
-                return schema
-            raise not_found(self.name, schema, "drop")
+        names = named_columns(self.name, schema, "drop", if_exists=self.if_exists)
         for name in names:
             check_not_of_key(name, schema, "DROP")
             check_not_needed(name, schema, frozenset(names))
         kept = tuple(column for column in schema.columns if column.name not in names)
-        return replace(schema, columns=kept)
+        return replace(schema, columns=kept) if names else schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +123,10 @@ class RenameColumn:
 
     def applied(self, schema: TableSchema) -> TableSchema:
         """Raises NOT_FOUND_COLUMN_IN_BLOCK, DUPLICATE_COLUMN, BAD_ARGUMENTS, ALTER_OF_COLUMN_IS_FORBIDDEN."""
-        if not schema.has(self.name):
-            if of_nested(schema, self.name):
-                raise error("NOT_IMPLEMENTED", "Cannot rename whole Nested struct", "Rename each of its columns")
-            if self.if_exists:
-                return schema
-            raise not_found(self.name, schema, "rename")
+        if not schema.has(self.name) and of_nested(schema, self.name):
+            raise error("NOT_IMPLEMENTED", "Cannot rename whole Nested struct", "Rename each of its columns")
+        if is_missing(self.name, schema, "rename", if_exists=self.if_exists):
+            return schema
         if schema.has(self.new_name) or of_nested(schema, self.new_name):
             message = f"Cannot rename to {self.new_name}: column with this name already exists"
             raise error("DUPLICATE_COLUMN", message)
@@ -153,10 +147,20 @@ def of_nested(schema: TableSchema, name: str) -> tuple[str, ...]:
     return tuple(column.name for column in schema.columns if column.name.startswith(f"{name}."))
 
 
-def not_found(name: str, schema: TableSchema, what_for: str) -> MergelakeError:
-    """ClickHouse's error for a column that a command names and the table has not."""
+def is_missing(name: str, schema: TableSchema, what_for: str, *, if_exists: bool) -> bool:
+    """Whether there is no column that a command names; NOT_FOUND_COLUMN_IN_BLOCK for that unless `if_exists`."""
+    if schema.has(name):
+        return False
+    if if_exists:
+        return True
     message = f"Wrong column name. Cannot find column {name} to {what_for}"
-    return error("NOT_FOUND_COLUMN_IN_BLOCK", message, _known(schema))
+    raise error("NOT_FOUND_COLUMN_IN_BLOCK", message, _known(schema))
+
+
+def named_columns(name: str, schema: TableSchema, what_for: str, *, if_exists: bool) -> tuple[str, ...]:
+    """The column, or those of a `Nested`; none, or the error of `is_missing`, if there is no such."""
+    nested = () if schema.has(name) else of_nested(schema, name)
+    return nested or (() if is_missing(name, schema, what_for, if_exists=if_exists) else (name,))
 
 
 def _known(schema: TableSchema) -> str:

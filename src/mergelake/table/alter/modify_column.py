@@ -19,7 +19,7 @@ from mergelake.expr.parser import parse
 from mergelake.order.keys import key_tree
 from mergelake.order.modes import mode_of
 from mergelake.parts.evolve import check_conversion
-from mergelake.table.alter.columns import ColumnDefinition, Place, not_found, of_nested
+from mergelake.table.alter.columns import ColumnDefinition, Place, is_missing, named_columns
 from mergelake.table.alter.needs import check_not_of_key, key_columns, mentions, partition_columns
 
 PROPERTIES = ("DEFAULT", "MATERIALIZED", "ALIAS", "CODEC", "COMMENT", "TTL", "SETTINGS")
@@ -38,10 +38,8 @@ class ModifyColumn:
     def applied(self, schema: TableSchema) -> TableSchema:
         """Raises NOT_FOUND_COLUMN_IN_BLOCK, ALTER_OF_COLUMN_IS_FORBIDDEN, BAD_ARGUMENTS, and the errors of CAST."""
         given = self.definition
-        if not schema.has(given.name):
-            if self.if_exists:
-                return schema
-            raise not_found(given.name, schema, "modify")
+        if is_missing(given.name, schema, "modify", if_exists=self.if_exists):
+            return schema
         old = schema.column(given.name)
         if given.nested:
             raise error("NOT_IMPLEMENTED", "A column cannot become a Nested", "Add its columns, and drop this one")
@@ -73,10 +71,8 @@ class RemoveProperty:
 
     def applied(self, schema: TableSchema) -> TableSchema:
         """Raises NOT_FOUND_COLUMN_IN_BLOCK, and BAD_ARGUMENTS if the column has no such property."""
-        if not schema.has(self.name):
-            if self.if_exists:
-                return schema
-            raise not_found(self.name, schema, "modify")
+        if is_missing(self.name, schema, "modify", if_exists=self.if_exists):
+            return schema
         column = schema.column(self.name)
         match self.what:
             case "CODEC":
@@ -105,10 +101,8 @@ class CommentColumn:
 
     def applied(self, schema: TableSchema) -> TableSchema:
         """Raises NOT_FOUND_COLUMN_IN_BLOCK."""
-        if not schema.has(self.name):
-            if self.if_exists:
-                return schema
-            raise not_found(self.name, schema, "comment")
+        if is_missing(self.name, schema, "comment", if_exists=self.if_exists):
+            return schema
         column = schema.column(self.name)
         return _with(schema, column, replace(column, comment=self.comment))
 
@@ -126,12 +120,7 @@ class ClearColumn:
 
     def applied(self, schema: TableSchema) -> TableSchema:
         """Raises NOT_FOUND_COLUMN_IN_BLOCK, ALTER_OF_COLUMN_IS_FORBIDDEN."""
-        names = (self.name,) if schema.has(self.name) else of_nested(schema, self.name)
-        if not names:
-            if self.if_exists:
-                return schema
-            raise not_found(self.name, schema, "drop")
-        for name in names:
+        for name in named_columns(self.name, schema, "drop", if_exists=self.if_exists):
             check_not_of_key(name, schema, "CLEAR")
             if schema.column(name).default_kind in ("ALIAS", "EPHEMERAL"):
                 continue
