@@ -194,16 +194,16 @@ def _positions(size: int, name: str) -> range:
     return range(0, size, 1 if LONG else max(1, size // (3 if name.endswith(".bin") else 6)))
 
 
-def _every_file(worker: Worker, part: Specimen) -> dict[str, int]:
-    """Each file with each damage at positions all over it; at length also with checksums made right."""
+def _every_file(worker: Worker, part: Specimen, of: int = 1) -> dict[str, int]:
+    """Each file with damage at positions all over it, one of so many; at length all, also with checksums made right."""
     seen = {"rows": 0, "refused": 0, "sealed": 0}
-    for name, data in sorted(part.files.items()):
+    for number, (name, data) in enumerate(sorted(part.files.items())):
         other = part.other.get(name, b"")
         cases = [
             ("swap", 0),
             *((kind, at) for kind in ("flip", "zero", "truncate") for at in _positions(len(data), name)),
         ]
-        for kind, at in cases:
+        for kind, at in cases if LONG else cases[number % of :: of]:
             if name.endswith(".bin") and kind == "swap" and len(other) == len(data):
                 continue  # right blocks of the right size: only check_part, which hashes whole files, can tell
             changed = damage(data, kind, at, 1 << at % 8 if kind == "flip" else at, other)
@@ -237,7 +237,7 @@ def test_damage_anywhere_in_clickhouses_parts_is_refused_or_harmless(
 def test_damage_anywhere_in_columns_of_mixed_types_is_refused_or_harmless(
     worker: Worker, mixed: dict[str, Specimen], profile: str
 ) -> None:
-    _every_file(worker, mixed[profile])
+    _every_file(worker, mixed[profile], of=3)  # it has very many files
 
 
 _CASES = st.tuples(
