@@ -226,6 +226,20 @@ def test_the_name_of_a_projection_is_not_used_again_after_a_rollback(db):
     db.sql("ALTER TABLE t ADD PROJECTION pr (SELECT x, count() GROUP BY x)")
 
 
+def test_a_new_table_like_another_has_nothing_of_its_history(db):
+    for command in (
+        "MODIFY COLUMN s Nullable(String)",
+        "ADD INDEX j v TYPE minmax",
+        "ADD PROJECTION pr (SELECT x, count() GROUP BY x)",
+        "DROP PROJECTION pr",
+    ):
+        db.sql(f"ALTER TABLE t {command}")
+    db.sql("CREATE TABLE other AS t")
+    schema = db.table("other").schema
+    assert (schema.version, schema.past_projections, {index.since for index in schema.indices}) == (1, (), {0})
+    assert not any(column.changes for column in schema.columns)
+
+
 def test_a_clone_and_an_older_process_read_what_they_should(db, tmp_path):
     old = ml.connect(str(tmp_path)).table("t")
     old.refresh()
