@@ -18,6 +18,16 @@ ALTER TABLE t COMMENT COLUMN s 'new', MODIFY COLUMN v COMMENT ''
 ALTER TABLE t MODIFY COLUMN n REMOVE DEFAULT
 ALTER TABLE t MODIFY COLUMN n Nullable(Int64) AFTER n
 
+-- types that change twice in one statement
+CREATE TABLE t (k Int32, v Int64, n Nullable(Int64), m Nullable(Int64)) ENGINE = MergeTree ORDER BY k
+INSERT INTO t VALUES (1, 300, NULL, NULL), (2, -2, 301, 302)
+ALTER TABLE t MODIFY COLUMN v UInt8, MODIFY COLUMN v Int64
+ALTER TABLE t MODIFY COLUMN n Int64 DEFAULT 7, MODIFY COLUMN n Nullable(Int64)
+ALTER TABLE t MODIFY COLUMN v UInt8, MODIFY COLUMN v String
+ALTER TABLE t MODIFY COLUMN m Int64 DEFAULT 7, MODIFY COLUMN m UInt8
+ALTER TABLE t MODIFY COLUMN v UInt8, MODIFY COLUMN v Array(String)
+ALTER TABLE t ADD COLUMN w UInt8 DEFAULT n, MODIFY COLUMN w String
+
 -- many types
 CREATE TABLE t (k Int32, f Float64, i Int64, dt DateTime('UTC'), dd Date, u UUID, dc Decimal(9, 2), fs FixedString(3), b Bool, ar Array(Int32),
     tu Tuple(x Int32, y Nullable(String)), mp Map(String, UInt8), e Enum8('a' = 1, 'b' = 2)) ENGINE = MergeTree ORDER BY k

@@ -280,8 +280,15 @@ def test_a_constraint_holds_for_rows_that_are_there(tmp_path: Path) -> None:
     )
     table = db.table("t")
     table.append({"k": [1, 2, 3], "v": [1, None, 3]})
-    for check in ("k < 3", "v > 0", "k + added > 100", "0"):
-        column = "ADD COLUMN added Int32 DEFAULT d, " if "added" in check else ""
+    for check, column in {
+        "k < 3": "",
+        "v > 0": "",
+        "k + added > 100": "ADD COLUMN added Int32 DEFAULT d, ",
+        "0": "",
+        "named < 3": "RENAME COLUMN v TO named, ",
+        "v != '3'": "MODIFY COLUMN v Nullable(String), ",
+        "d < 5": "MODIFY COLUMN d Int8, ",
+    }.items():
         with refused(db, "VIOLATED_CONSTRAINT", "Constraint `c`"):
             db.sql(f"ALTER TABLE t {column}ADD CONSTRAINT c CHECK {check}")
     with refused(db, "UNSUPPORTED_METHOD"):

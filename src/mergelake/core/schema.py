@@ -192,7 +192,8 @@ class TableSchema:
     def of_new_table(self) -> TableSchema:
         """The same definition for another table, without the history that it has in this one."""
         columns = tuple(replace(column, changes=()) for column in self.columns)
-        return replace(self, columns=columns, version=1)
+        indices = tuple(replace(index, since=0) for index in self.indices)
+        return replace(self, columns=columns, indices=indices, past_projections=(), version=1)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able form; empty fields are left out."""

@@ -45,10 +45,10 @@ WHOLE_TABLE = Partition("all")
 
 
 def check_partition_id(partition_id: str) -> None:
-    """Raise INVALID_PARTITION_VALUE for a text that cannot be the id of a partition."""
+    """Raise INVALID_PARTITION_VALUE for what cannot be the id of a partition."""
     if not partition_id:
         raise error("INVALID_PARTITION_VALUE", "Partition id is empty", "system.parts has the ids")
-    if not _ID.fullmatch(partition_id):
+    if not isinstance(partition_id, str) or not _ID.fullmatch(partition_id):
         raise error("INVALID_PARTITION_VALUE", f"Invalid partition format: {partition_id}", "system.parts has the ids")
 
 

@@ -52,6 +52,7 @@ def _check_rows(handle: TableHandle, state: State, after: TableSchema, env: Envi
         return
     read = {name: None for _, compiled in checks.checks for name in compiled.columns}
     columns = tuple(read or {after.stored[0].name: None})
+    after = replace(after, version=state.schema_version + 1)
     snapshot = Snapshot.of(state)
     snapshot = replace(snapshot, schema=after, schemas={**snapshot.schemas, after.version: after})
     plan = plan_scan(

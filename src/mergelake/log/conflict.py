@@ -7,7 +7,7 @@ winner's entry and checks again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -46,7 +46,7 @@ from mergelake.log.operations import (
     UndropTable,
     Untag,
 )
-from mergelake.log.retention import reachable, refers
+from mergelake.log.retention import refers, unreachable
 from mergelake.log.schema_rules import outdated_default, outdated_ttl
 from mergelake.log.state import TOKENS_MAX, State, known_ids, positions
 from mergelake.log.volatile import covered, element_id, inside, leaves, pending, top_level, unfinished
@@ -209,8 +209,9 @@ def _check_new(
     position: int,
     begun: tuple[str, ...] = (),
     held: tuple[str, ...] = (),
+    near: Iterable[PartManifest] = (),
 ) -> Reject | None:
-    """Check the parts that an operation adds.
+    """Check the parts that an operation adds, which refer to what parts in `near` do, among others.
 
     Directories in `held` are those of other tables, which hold them by the same transaction.
 
@@ -236,12 +237,15 @@ def _check_new(
     borrowed = {name for part in parts for name in refers(part) if position > 1 or not name.startswith("/")}
     borrowed.difference_update(begun)
     borrowed.difference_update(held)
-    return _check_reachable(state, tuple(borrowed)) if borrowed else None
+    return _check_reachable(state, borrowed, near) if borrowed else None
 
 
-def _check_reachable(state: State, directories: tuple[str, ...]) -> Reject | None:
-    """Unreachable directories may be deleted at any moment: no new part may refer to them."""
-    lost = set(directories) - reachable(state)
+def _check_reachable(state: State, directories: Iterable[str], near: Iterable[PartManifest] = ()) -> Reject | None:
+    """Unreachable directories may be deleted at any moment: no new part may refer to them.
+
+    Parts in `near` probably lead to them.
+    """
+    lost = unreachable(state, directories, near)
     return Reject(f"The objects in {min(lost)} are no longer kept") if lost else None
 
 
@@ -251,10 +255,12 @@ def _check_add(state: State, op: AddParts, position: int) -> Reject | None:
         return Reject(f"An insert {description} is in the table", kind="duplicate")
     if any(name.startswith("/") for name in op.begun):
         return _invalid("An insert cannot begin objects of another table", "LOGICAL_ERROR")
+    taken = {*op.detached}
+    near = (part.manifest for part in state.detached if part.manifest.id in taken) if taken else ()
     return (
         _check_schema(state, op.schema_version)
         or _check_immutable(state, {part.partition_id for part in op.parts}, position)
-        or _check_new(state, op.parts, position, op.begun, op.held)
+        or _check_new(state, op.parts, position, op.begun, op.held, near)
         or _check_detached(state, op.detached)
     )
 
@@ -306,12 +312,12 @@ def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
             return Reject(f"Volatile part {op.volatile} lies within another, and is not mutated alone")
     elif covered(volatile, merged_name([low, high])):
         return Reject("A source of the merge lies under a Live volatile part")
-    infos = [part.info for part in sources]
+    infos, manifests = [part.info for part in sources], [part.manifest for part in sources]
     return (
         _check_mutations(state, op, infos)
         or _check_holes(state, infos, op.mutations)
-        or _check_new(state, (op.part,), position, op.begun)
-        or _check_defaults(state, op.part, [part.manifest for part in sources])
+        or _check_new(state, (op.part,), position, op.begun, near=manifests)
+        or _check_defaults(state, op.part, manifests)
         or _check_ttl(state, op)
     )
 

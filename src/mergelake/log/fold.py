@@ -186,7 +186,7 @@ class Draft:
                 self._trim_hashes()
             case DropTable():
                 self._drop_range(DropRange())
-                self._take_from_detached(tuple(part.manifest.id for part in self._detached))
+                self._take_from_detached(part.manifest.id for part in self._detached)
                 self._mutations = ()
                 self._dropped, self._dropped_version = True, self._version
             case UndropTable():
@@ -297,11 +297,18 @@ class Draft:
         self._gained.append(part)
         return part
 
-    def _detach(self, part: ActivePart) -> None:
-        self._lost.append(part)
-        lacks = tuple(replace(m, failure=None) for m in lacking(self._mutations, part.info))
-        gone = DetachedPart(part.info, part.manifest, self._version, self._timestamp_ms, lacks)
-        self._detached = (*self._detached, gone)
+    def _leave(self, parts: Iterable[ActivePart], kind: str) -> None:
+        """Parts are active no more: they are detached, or else retired."""
+        if kind != "detach":
+            for part in parts:
+                self._retire(part)
+            return
+        gone: list[DetachedPart] = []
+        for part in parts:
+            self._lost.append(part)
+            lacks = tuple(replace(m, failure=None) for m in lacking(self._mutations, part.info))
+            gone.append(DetachedPart(part.info, part.manifest, self._version, self._timestamp_ms, lacks))
+        self._detached = (*self._detached, *gone)
 
     def _retire(self, part: ActivePart) -> None:
         self._lost.append(part)
@@ -312,14 +319,16 @@ class Draft:
         gone = RetiredPart(m.id, info, m.rows, m.bytes_on_disk, added, retired, retired_ms, refers(m), version)
         self._newly_retired.append(gone)
 
-    def _take_from_detached(self, ids: tuple[str, ...]) -> None:
+    def _take_from_detached(self, ids: Iterable[str]) -> None:
         # Versions before the detachment may still be read. They show a part after `base_version` at the earliest.
+        taken, left = {*ids}, list[DetachedPart]()
         for part in self._detached:
-            if part.manifest.id in ids:
-                self._remember(
-                    part.manifest, part.info, part.manifest.base_version + 1, part.detached, part.detached_ms
-                )
-        self._detached = tuple(part for part in self._detached if part.manifest.id not in ids)
+            m = part.manifest
+            if m.id in taken:
+                self._remember(m, part.info, m.base_version + 1, part.detached, part.detached_ms)
+            else:
+                left.append(part)
+        self._detached = tuple(left)
 
     def _join(self, op: Prepare) -> None:
         """The share of a transaction: nothing if it was given up."""
@@ -501,11 +510,7 @@ class Draft:
         for partition_id in touched:
             parts = self._parts(partition_id)
             end = bisect_right(parts, bound, key=lambda part: part.info.max_block)
-            for part in parts[:end]:
-                if op.kind == "detach":
-                    self._detach(part)
-                else:
-                    self._retire(part)
+            self._leave(parts[:end], op.kind)
             del parts[:end]
             self._remove_volatile(partition_id, lambda part: part.info.min_block <= bound)
         # The floor includes all of a hole that the last block lies in: a part that covers the floor covers the hole.
@@ -531,12 +536,10 @@ class Draft:
         gone = [parts[at] for at in places]
         holes = [merged_name([part.info]) for part in gone]
         self._own("_holes")[op.partition_id] = (*self._holes.get(op.partition_id, ()), *holes)
+        for at in reversed(places):
+            del parts[at]
+        self._leave(gone, op.kind)
         for part in gone:
-            parts.remove(part)
-            if op.kind == "detach":
-                self._detach(part)
-            else:
-                self._retire(part)
             self._remove_volatile(op.partition_id, partial(_built_on, part.info))
             if op.kind == "expire":
                 continue

@@ -50,7 +50,7 @@ def immutable_partitions(state: State, among: Collection[str] | None = None, pos
     partitions = state.partitions
     key = (SETTING, text, schema.version)
     names = partitions.remembered(key, lambda: _matching(partitions, schema, text))
-    found = names if among is None else [name for name in among if name in {*names}]
+    found = names if among is None else [*filter({*names}.__contains__, among)]
     return [name for name in found if not position or partitions[name][0].added < position]
 
 

@@ -81,6 +81,11 @@ class StoredParts(Protocol):
         """The parts in no segment, in block order."""
         ...
 
+    @property
+    def in_memory(self) -> tuple[ActivePart, ...] | None:
+        """Its parts, if they are decoded."""
+        ...
+
     def stored_keys(self) -> list[tuple[str, int]]:
         """Id and `added` of the parts in segments. May read the store; raises NotFoundError and CorruptDataError."""
         ...
@@ -249,6 +254,11 @@ class Partitions(Mapping[str, "tuple[ActivePart, ...]"]):
         self.read(self)
         for partition_id in self:
             yield from self[partition_id]
+
+    def in_memory(self) -> Iterator[ActivePart]:
+        """The parts that are there without a request, in no order; not all of those that were decoded may be."""
+        for held in self._held.values():
+            yield from held if isinstance(held, tuple) else held.in_memory or held.beside
 
     def touched_since(self, older: Partitions) -> frozenset[str] | None:
         """Ids of the partitions that may differ from those of `older`; None if that is not known.

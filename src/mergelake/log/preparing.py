@@ -43,6 +43,7 @@ class Preparing(Generic[S]):
     _head: Callable[[], Entry]
     _refresh_head: Callable[[], None]
     _is_head_fresh: Callable[[], bool]
+    _usable: Callable[[], bool]
     _moved_on: Callable[..., Entry | None]
     _remember: Callable[..., None]
     _knowledge: Callable[[], Any]
@@ -50,7 +51,8 @@ class Preparing(Generic[S]):
     _due: Any
 
     def prepare(self, build: Callable[[S], Prepare], patience_s: float | None = None) -> Entry:
-        """Append the entry of a transaction, built on the newest state; `build` is called again after each lost race.
+        """Append the entry of a transaction, built on the newest state known here; `build` is called again after each
+        lost race.
 
         The state stays before it until `decided` is called, or the decision is read. An entry of another transaction at
         the position is awaited for `patience_s` seconds (None: `PATIENCE_S`), then that transaction is given up.
@@ -59,12 +61,17 @@ class Preparing(Generic[S]):
         appended. UnavailableError if that is not known.
         """
         with self._lock:
-            for _ in range(RACES_MAX):
-                self._refresh_head()
+            refreshed = False
+            for attempt in range(RACES_MAX):
+                if attempt or not self._usable():
+                    self._refresh_head()
+                    refreshed = True
                 own = dataclasses.replace(self._head(), ops=(build(self._state),))
                 after = self._machine.step(self._state, own.decided(Decision(True)))
                 if isinstance(after, Reject):
-                    raise after.as_error()
+                    if refreshed:
+                        raise after.as_error()
+                    continue
                 sent = Instant.now(self._clock)
                 holder = self._append(own)
                 if holder is None and self._is_head_fresh():

@@ -8,7 +8,8 @@ follows from the newest state alone. Its unit is a directory, the first segment 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from mergelake.core.errors import error
 from mergelake.core.manifest import PartManifest
@@ -60,6 +61,25 @@ def reachable(state: State) -> set[str]:
     for held in state.holds.values():
         directories.update(held)
     return directories
+
+
+def unreachable(state: State, directories: Iterable[str], near: Iterable[PartManifest] = ()) -> set[str]:
+    """Those of some directories that are not `reachable`.
+
+    Most are led to by parts in `near`, or are directories of parts themselves: only for others all parts are looked at.
+    """
+    left = set(directories).difference(*state.holds.values())
+    for manifest in near:
+        left.difference_update((manifest.id, *refers(manifest)))
+    manifests = chain(
+        (part.manifest for part in state.partitions.in_memory()), (part.manifest for part in state.detached)
+    )
+    for manifest in manifests if left else ():
+        if manifest.id in left:
+            left.difference_update((manifest.id, *refers(manifest)))
+    for part in state.retired.find(left, 0).values() if left else ():
+        left.difference_update((part.id, *part.refers))
+    return left - reachable(state) if left else left
 
 
 def foreign(state: State) -> Iterator[tuple[str, str]]:

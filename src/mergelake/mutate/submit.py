@@ -44,14 +44,7 @@ def submit(
             raise ConflictError("The table was altered meanwhile", hint="Run the statement again")
         checked = validate(commands, state.schema, given)
         check_unfinished(state, unfinished_max)
-        partitions = {command.partition_id for command in checked}
-        stated = tuple(sorted(name for name in partitions if name is not None))
-        scope = stated if None not in partitions else mutable_scope(state, stated)
-        return (
-            Mutation(
-                mutation_id, commands_text(checked), scope, drops_rows(checked), schema_version=state.schema_version
-            ),
-        )
+        return (_mutation(checked, state, state.schema_version, mutation_id),)
 
     committed = handle.log.commit(build)
     mutation = named(committed.state.mutations, mutation_id)
@@ -59,14 +52,24 @@ def submit(
     return Submitted(mutation.name, mutation.version, committed.version)
 
 
-def index_mutation(commands: Sequence[IndexCommand], schema: TableSchema, mutation_id: str) -> Sequence[Mutation]:
-    """The mutation of commands about indexes, to be logged with the schema that they are for; none if it has none."""
+def index_mutation(
+    commands: Sequence[IndexCommand], state: State, schema: TableSchema, mutation_id: str
+) -> Sequence[Mutation]:
+    """The mutation of commands about indexes, to be logged after `state` with the schema that they are for.
+
+    None if it has no such indexes.
+    """
     known = {index.name for index in schema.indices}
     some = [command for command in commands if command.name in known]
-    partitions = {command.partition_id for command in some}
-    scope = None if None in partitions else tuple(sorted(name for name in partitions if name is not None))
-    text = commands_text(some)
-    return [Mutation(mutation_id, text, scope, drops_rows=False, schema_version=schema.version)] if some else []
+    return [_mutation(some, state, schema.version, mutation_id)] if some else []
+
+
+def _mutation(commands: Sequence[Command], state: State, schema_version: int, mutation_id: str) -> Mutation:
+    """Checked commands as an operation on the partitions that they name, or on all that are mutable."""
+    partitions = {command.partition_id for command in commands}
+    stated = tuple(sorted(name for name in partitions if name is not None))
+    scope = stated if None not in partitions else mutable_scope(state, stated)
+    return Mutation(mutation_id, commands_text(commands), scope, drops_rows(commands), schema_version=schema_version)
 
 
 def kill(handle: TableHandle, name: str) -> int:

@@ -14,6 +14,7 @@ from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.binder import bind
 from mergelake.expr.nodes import Literal
 from mergelake.expr.parser import parse
+from mergelake.format.partition import check_partition_id
 from mergelake.log.state import State
 from mergelake.log.volatile import unfinished
 from mergelake.mutate.expressions import VIRTUAL_COLUMNS, delete_condition, printed, settled
@@ -143,8 +144,8 @@ def fixed_columns(schema: TableSchema) -> frozenset[str]:
 
 
 def _checked(command: Command, schema: TableSchema, given: Submission) -> Command:
-    if command.partition_id == "":
-        raise error("INVALID_PARTITION_VALUE", "Partition id is empty", "system.parts has the ids")
+    if command.partition_id is not None:
+        check_partition_id(command.partition_id)
     if isinstance(command, IndexCommand):
         return command
     if isinstance(command, Delete):

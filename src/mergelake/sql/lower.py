@@ -208,12 +208,11 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
     """The schema of CREATE TABLE t AS other, or AS SELECT."""
     if statement.like is not None:
         other = schema_of(db, statement.like)
-        indices = tuple(replace(index, since=0) for index in other.indices)
         if statement.clauses is None:
             _refuse_virtual(db, statement.like)
-            return replace(other, version=1, indices=indices)
+            return other
         schema = with_columns(statement.clauses, other.columns)
-        return replace(schema, indices=indices, constraints=other.constraints)
+        return replace(schema, indices=other.indices, constraints=other.constraints)
     if statement.clauses is None:
         raise error(
             "ENGINE_REQUIRED", "CREATE TABLE … AS SELECT needs a table engine", "Write ENGINE = MergeTree ORDER BY …"

@@ -76,7 +76,7 @@ def alter_schema(db: Database, statement: s.AlterSchema) -> None:
 
     def follow(before: State, new: TableSchema) -> Sequence[TableOp]:
         expired = () if of_ttl is None else of_ttl(before, new)
-        return [*expired, *index_mutation(files, new, mutation_id)]
+        return [*expired, *index_mutation(files, before, new, mutation_id)]
 
     version = alter_checked(handle, statement.commands, table.env, follow)
     mutation = named(handle.log.state.mutations, mutation_id)

@@ -9,13 +9,17 @@ with becomes an older one of the other table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from mergelake.core import types as t
 from mergelake.core.errors import error
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import with_keys
-from mergelake.core.schema import TableSchema
+from mergelake.core.schema import Column, TableSchema
+from mergelake.expr.aliases import expand_aliases
+from mergelake.expr.nodes import SyntaxNode
+from mergelake.expr.parser import parse
 from mergelake.log.operations import AddParts, AlterMetadata, TableOp
 from mergelake.log.retention import refers
 from mergelake.log.state import ActivePart, State
@@ -46,7 +50,6 @@ def carried(
     The schemas fit (`fit.check_fit`). `base_version` is that of the new parts. INCOMPATIBLE_COLUMNS if they lack a
     column that the other table fills in another way, NOT_IMPLEMENTED if it would convert one in another way.
     """
-    columns = _column_ids(state, there.schema)
     _check_lacking(state.schema, there.schema, parts)
     check_projections_fit(state.schema, there.schema, parts)
     alike = _computed(state.schema) == _computed(there.schema)
@@ -54,7 +57,7 @@ def carried(
         if not (alike or means_the_same(mutation, state.schema, there.schema)):
             message = f"{mutation.name} is not finished, and changes other columns in the other table"
             raise error("INCOMPATIBLE_COLUMNS", message, "Table.apply_mutations() finishes it")
-    ops, versions = _older_schemas(state, parts, there, columns)
+    ops, older = _older_schemas(state, parts, there)
     _check_conversions(state, parts)
     times, digests = _times(state.schema, there.schema), _digests(state.schema, there.schema)
     moved = [
@@ -64,15 +67,15 @@ def carried(
                 id=ids.new_id(),
                 base_version=base_version,
                 level=part.info.level,
-                columns=tuple(columns.get(old, old) for old in part.manifest.columns),
-                schema_version=versions[part.manifest.schema_version],
+                columns=tuple(older[part.manifest.schema_version].ids[old] for old in part.manifest.columns),
+                schema_version=older[part.manifest.schema_version].version,
                 ttl={times[name]: held for name, held in part.manifest.ttl.items() if name in times},
                 projections={
                     name: facts._replace(digest=digests.get((name, facts.digest), ""))
                     for name, facts in part.manifest.projections.items()
                 },
             ),
-            [replace(m, schema_version=versions[m.schema_version]) for m in lacking(state.mutations, part.info)],
+            [replace(m, schema_version=older[m.schema_version].version) for m in lacking(state.mutations, part.info)],
         )
         for part in parts
     ]
@@ -95,20 +98,6 @@ def held_for(state: State, holder: str, directories: Iterable[str]) -> tuple[str
 def _computed(schema: TableSchema) -> dict[str, tuple[str, str]]:
     """The columns whose expressions stand for them in commands of mutations."""
     return {c.name: (c.default_kind, c.default) for c in schema.columns if c.default_kind in ("ALIAS", "MATERIALIZED")}
-
-
-def _column_ids(state: State, target: TableSchema) -> dict[int, int]:
-    """Id of each column that the source ever had -> id of the column of the target with its name, else a new one."""
-    now = {column.id: column.name for column in state.schema.columns}
-    out: dict[int, int] = {}
-    fresh = target.next_column_id
-    for column in (column for schema in state.schemas.values() for column in schema.columns):
-        if column.id not in out:
-            name = now.get(column.id)
-            there = name is not None and target.has(name)
-            out[column.id] = target.column(str(name)).id if there else fresh
-            fresh += not there
-    return out
 
 
 def _times(source: TableSchema, target: TableSchema) -> dict[str, str]:
@@ -134,10 +123,14 @@ def _check_lacking(source: TableSchema, target: TableSchema, parts: Sequence[Act
     held = [set(part.manifest.columns) for part in parts]
     for column in source.stored:
         there = target.column(column.name)
-        same = (column.default_kind, column.default) == (there.default_kind, there.default)
-        if not same and any(column.id not in each for each in held):
+        if _default(column, source) != _default(there, target) and any(column.id not in each for each in held):
             message = f"Some parts lack column {column.name}, whose default is another one in the other table"
             raise error("INCOMPATIBLE_COLUMNS", message, f"ALTER TABLE … MATERIALIZE COLUMN {column.name} writes it")
+
+
+def _default(column: Column, schema: TableSchema) -> tuple[str, SyntaxNode | None]:
+    """The kind of a column's default and its expression, in which those of ALIAS columns stand for these."""
+    return column.default_kind, expand_aliases(parse(column.default), schema) if column.default else None
 
 
 def _check_conversions(state: State, parts: Sequence[ActivePart]) -> None:
@@ -159,45 +152,75 @@ def _check_conversions(state: State, parts: Sequence[ActivePart]) -> None:
                 raise error("NOT_IMPLEMENTED", message, "OPTIMIZE TABLE … FINAL writes it in the newest one")
 
 
-def _older_schemas(
-    state: State, parts: Sequence[ActivePart], there: State, columns: dict[int, int]
-) -> tuple[list[TableOp], dict[int, int]]:
-    """The schemas to add to the target, and the version there of each one that the parts, or mutations that they lack,
-    were written with.
+@dataclass(frozen=True, slots=True)
+class _Older:
+    """A schema that parts were written with, as one of the other table."""
+
+    version: int
+    ids: dict[int, int]
+    """Id of each of its columns -> there."""
+
+
+def _older_schemas(state: State, parts: Sequence[ActivePart], there: State) -> tuple[list[TableOp], dict[int, _Older]]:
+    """The schemas to add to the target, and what takes the place there of each one that the parts, or mutations that
+    they lack, were written with.
+
+    Columns with a name of today have the id of the target's. Others are not read there: they have those of a schema of
+    the target that is the same apart from them, or else new ones.
     """
-    versions: dict[int, int] = {}
+    now = {column.id: there.schema.column(column.name).id for column in state.schema.stored}
+    forms = {at: _as_written(schema, now.values()) for at, schema in sorted(there.schemas.items(), reverse=True)}
+    current, following = there.schema, there.schema.next_column_id
+    found: dict[int, _Older] = {}
     added: list[TableSchema] = []
-    current = there.schema
     used = {part.manifest.schema_version for part in parts}
     used |= {m.schema_version for part in parts for m in lacking(state.mutations, part.info)}
     for version in sorted(used):
         old = state.schemas[version]
-        moved = tuple(replace(column, id=columns[column.id], changes=()) for column in old.columns)
-        old = replace(old, columns=moved, indices=tuple(replace(index, since=0) for index in old.indices))
-        known = [at for at, schema in there.schemas.items() if _as_written(schema) == _as_written(old)]
+        gone = [column for column in old.columns if column.id not in now]
+        ids = {column.id: now.get(column.id, -1) for column in old.columns}
+        moved = replace(old, columns=tuple(replace(column, id=ids[column.id], changes=()) for column in old.columns))
+        form = _as_written(moved, now.values())
+        known = next((at for at in forms if forms[at] == form and _reads_alike(state.schema, version, current, at)), 0)
         if known:
-            versions[version] = max(known)
-        else:
-            added.append(old)
-            versions[version] = current.version + len(added)
+            names = {column.name: column.id for column in there.schemas[known].columns}
+            ids |= {column.id: names.get(column.name, -1) for column in gone}
+            found[version] = _Older(known, ids)
+            continue
+        ids |= {column.id: following + at for at, column in enumerate(gone)}
+        following += len(gone)
+        columns = tuple(replace(column, id=ids[column.id], changes=()) for column in old.columns)
+        added.append(replace(old, columns=columns, indices=tuple(replace(index, since=0) for index in old.indices)))
+        found[version] = _Older(current.version + len(added), ids)
     if not added:
-        return [], versions
+        return [], found
     newest = current.version + len(added) + 1
     # What older files of the name of an index hold is not known here: parts that were there before lose it, too.
     trusted = set.intersection(*(set(map(definition, schema.indices)) for schema in added))
     indices = tuple(i if definition(i) in trusted else replace(i, since=newest) for i in current.indices)
-    following = 1 + max(*columns.values(), current.next_column_id - 1)
     schemas = [*added, replace(current, indices=indices)]
     return [
         AlterMetadata(replace(schema, version=at, next_column_id=following))
         for at, schema in enumerate(schemas, current.version + 1)
-    ], versions
+    ], found
 
 
-def _as_written(schema: TableSchema) -> tuple[object, ...]:
-    """What files of a part depend on that was written with a schema."""
-    held = {column.id: (column.name, column.type) for column in schema.stored}
+def _as_written(schema: TableSchema, ids: Collection[int]) -> tuple[object, ...]:
+    """What files of a part depend on that was written with a schema; of columns `ids` what they are called."""
+    held = {(column.id if column.id in ids else -1, column.name, column.type) for column in schema.stored}
     return held, set(map(definition, schema.indices)), schema.order_by, schema.primary_key
+
+
+def _reads_alike(source: TableSchema, version: int, target: TableSchema, at: int) -> bool:
+    """Whether the target converts what was written with its schema `at` as the source does for its schema `version`, or
+    not on the way to its newest type.
+    """
+
+    def steps(column: Column, since: int) -> list[tuple[t.DataType, str]]:
+        return [(change.type, change.null) for change in column.changed_since(since)]
+
+    pairs = ((steps(column, version), steps(target.column(column.name), at)) for column in source.stored)
+    return all(there in ([], here) for here, there in pairs)
 
 
 def _keys(keys: Iterable[str], source: str, target: str) -> dict[str, str]:

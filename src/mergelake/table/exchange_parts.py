@@ -42,11 +42,13 @@ def bring_partition(
     check_fit(source.schema, target.schema)
     if source.directory == target.directory:
         return _within(target, partition_id, kind)
+    seen = source.log.state
     for attempt in range(TRIES_MAX):
         if attempt:
             target.clock.sleep_s(0.05 * 2 ** min(attempt, 5) * target.ids.jitter())
+            seen = source.refresh()
         try:
-            return _try(source.refresh(), source, target, partition_id, kind, open_table)
+            return _try(seen, source, target, partition_id, kind, open_table)
         except _OtherOwners:
             continue
         except ConflictError as failure:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from mergelake.core.errors import error
 from mergelake.core.ids import IdSource
+from mergelake.core.schema import TableSchema
 from mergelake.log.operations import AlterMetadata, DropRange, KnownInsert, TableOp
 from mergelake.log.retention import require_kept
 from mergelake.log.state import RememberedInsert, State, known_until, listed
@@ -49,14 +50,24 @@ def back_to(target: State, state: State, ids: IdSource) -> list[TableOp]:
     hashes = _lost(state.hashes, target.hashes, target.version)
     ops: list[TableOp] = [DropRange(kind="truncate", remember=target.version, tokens=tokens, hashes=hashes)]
     if target.schema_version != state.schema_version:
-        # Ids of columns that were added since are not used again: parts with them may come back.
-        next_column_id = max(target.schema.next_column_id, state.schemas[state.schema_version].next_column_id)
-        version = state.schema_version + 1
-        indices = brought_back(target.schema.indices, state.schemas.values(), version)
-        schema = replace(target.schema, version=version, next_column_id=next_column_id, indices=indices)
-        ops.append(AlterMetadata(schema))
+        ops.append(AlterMetadata(_schema_again(target.schema, state)))
     # At least level 1, as a part of level 0 has the rows of the insert of its entry, and this entry has none.
     return [*ops, *restored(target, ids, base_version=state.version, level_min=1)]
+
+
+def _schema_again(old: TableSchema, state: State) -> TableSchema:
+    """An older schema as the next one. What was added since, to which parts that come back may refer, is not reused:
+    ids of columns, indexes by their names, and the names of projections.
+    """
+    now, version = state.schemas[state.schema_version], state.schema_version + 1
+    past = (each for each in (*now.past_projections, *now.projections) if each not in old.projections)
+    return replace(
+        old,
+        version=version,
+        next_column_id=max(old.next_column_id, now.next_column_id),
+        indices=brought_back(old.indices, state.schemas.values(), version),
+        past_projections=tuple(past),
+    )
 
 
 def _lost(

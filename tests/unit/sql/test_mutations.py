@@ -332,6 +332,8 @@ def test_expressions_of_python_are_checked_alike(db: ml.Database) -> None:
         (lambda: table.update({"a": "1) FROM x --"}, "1"), "SYNTAX_ERROR"),
         (lambda: table.update({"a": "(SELECT 1)"}, "1"), "NOT_IMPLEMENTED"),
         (lambda: table.update({"a": "1"}, "1", partition_id=""), "INVALID_PARTITION_VALUE"),
+        (lambda: table.delete("1", partition_id="a/b"), "INVALID_PARTITION_VALUE"),
+        (lambda: table.clear_column("a", partition_id="no id"), "INVALID_PARTITION_VALUE"),
         (lambda: table.update({"a": 1}, "1"), "TYPE_MISMATCH"),  # type: ignore[dict-item]
         (lambda: table.update([("a", "1")], "1"), "TYPE_MISMATCH"),  # type: ignore[arg-type]
         (lambda: table.update({}, "1"), "BAD_ARGUMENTS"),

@@ -154,6 +154,46 @@ def test_a_column_of_an_unfinished_mutation_stays(db, commands):
     db.sql(f"ALTER TABLE t {commands}")
 
 
+@pytest.mark.parametrize("command", ["MODIFY COLUMN one ALIAS 5", "DROP COLUMN one", "RENAME COLUMN one TO uno"])
+def test_a_column_that_stands_for_a_constant_stays_in_an_unfinished_mutation(command):
+    db = ml.connect("memory://alter-constant")
+    db.sql("CREATE OR REPLACE TABLE t (k Int8, one UInt8 ALIAS 1) ENGINE = MergeTree ORDER BY k")
+    db.sql("INSERT INTO t (k) VALUES (1)")
+    db.sql("ALTER TABLE t DELETE WHERE one = 5")
+    with refused(db, "BAD_ARGUMENTS", "Cannot alter column one", "not finished yet"):
+        db.sql(f"ALTER TABLE t {command}")
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        "RENAME COLUMN x TO y, MODIFY ORDER BY (k, y)",
+        "DROP COLUMN x, RENAME COLUMN z TO x, MODIFY ORDER BY (k, x)",
+        "RENAME COLUMN x TO y, ADD COLUMN x UInt8, MODIFY ORDER BY (k, x + y)",
+    ],
+)
+def test_a_longer_key_has_no_column_of_before_under_another_name(commands):
+    db = ml.connect("memory://alter-key")
+    db.sql("CREATE OR REPLACE TABLE t (k UInt8, x UInt8, z UInt8) ENGINE = ReplacingMergeTree ORDER BY k")
+    with refused(db, "BAD_ARGUMENTS", "Existing column"):
+        db.sql(f"ALTER TABLE t {commands}")
+
+
+def test_rows_that_lack_a_column_of_the_key_have_one_value_in_it():
+    db = ml.connect("memory://alter-key-default")
+    db.sql("CREATE TABLE t (k UInt8, x UInt8, y UInt8 DEFAULT x) ENGINE = MergeTree ORDER BY (k, y) PRIMARY KEY k")
+    db.sql("INSERT INTO t (k, x) VALUES (1, 5), (1, 3)")
+    db.sql("ALTER TABLE t MODIFY COLUMN y DEFAULT x + 1")  # every part has it
+    db.sql("ALTER TABLE t ADD COLUMN w UInt8, MODIFY ORDER BY (k, y, w)")
+    db.sql("ALTER TABLE t MODIFY COLUMN w DEFAULT 7")
+    for default, name in (("x", "ALTER_OF_COLUMN_IS_FORBIDDEN"), ("rand()", "BAD_ARGUMENTS")):
+        with refused(db, name):
+            db.sql(f"ALTER TABLE t MODIFY COLUMN w DEFAULT {default}")
+        with refused(db, name):
+            db.sql(f"ALTER TABLE t MODIFY COLUMN w MATERIALIZED {default}")
+    assert db.sql("SELECT * FROM t ORDER BY k, y, w").rows() == [(1, 3, 3, 7), (1, 5, 5, 7)]
+
+
 def test_if_exists_and_if_not_exists_change_nothing(db):
     version = db.table("t").version
     db.sql(
@@ -175,6 +215,29 @@ def test_ids_of_columns_are_not_used_again_after_a_rollback(db):
     table.add_column("other", "Int32", default="2")
     table.attach_part(part)
     assert read(db, "k, other") == [(1, 2), (2, 2), (3, 2)]
+
+
+def test_the_name_of_a_projection_is_not_used_again_after_a_rollback(db):
+    before = db.table("t").version
+    db.sql("ALTER TABLE t ADD PROJECTION pr (SELECT x, count() GROUP BY x)")
+    db.table("t").rollback(before)
+    with refused(db, "NOT_IMPLEMENTED", "it was another one"):
+        db.sql("ALTER TABLE t ADD PROJECTION pr (SELECT x, sum(v) GROUP BY x)")
+    db.sql("ALTER TABLE t ADD PROJECTION pr (SELECT x, count() GROUP BY x)")
+
+
+def test_a_new_table_like_another_has_nothing_of_its_history(db):
+    for command in (
+        "MODIFY COLUMN s Nullable(String)",
+        "ADD INDEX j v TYPE minmax",
+        "ADD PROJECTION pr (SELECT x, count() GROUP BY x)",
+        "DROP PROJECTION pr",
+    ):
+        db.sql(f"ALTER TABLE t {command}")
+    db.sql("CREATE TABLE other AS t")
+    schema = db.table("other").schema
+    assert (schema.version, schema.past_projections, {index.since for index in schema.indices}) == (1, (), {0})
+    assert not any(column.changes for column in schema.columns)
 
 
 def test_a_clone_and_an_older_process_read_what_they_should(db, tmp_path):

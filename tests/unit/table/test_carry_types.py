@@ -56,3 +56,37 @@ def test_a_mutation_that_the_other_table_would_take_otherwise_has_to_be_finished
     db.table("a").apply_mutations()
     moved(db)
     assert db.sql("SELECT v, m FROM b").rows() == [(301, 602)]
+
+
+def test_a_type_of_before_that_the_other_table_would_convert_in_more_steps(db):
+    """Its schema of the time is the same, and has been altered there by way of a smaller type since."""
+    db.sql("ALTER TABLE b MODIFY COLUMN v UInt8, ADD COLUMN w UInt8")
+    db.sql("ALTER TABLE b MODIFY COLUMN v Int32")
+    db.sql("ALTER TABLE a ADD COLUMN w UInt8")
+    assert moved(db) == [(1, 300, 0)]
+
+
+def test_a_default_by_way_of_an_alias_that_is_another_one_there(db):
+    db.sql("ALTER TABLE a ADD COLUMN al Int64 ALIAS v, ADD COLUMN w Int64 DEFAULT al + 1")
+    db.sql("ALTER TABLE b ADD COLUMN al Int64 ALIAS k, ADD COLUMN w Int64 DEFAULT al + 1")
+    with refused(db, "INCOMPATIBLE_COLUMNS", "lack column w"):
+        moved(db)
+    db.sql("ALTER TABLE b MODIFY COLUMN al ALIAS v")
+    moved(db)
+    assert db.sql("SELECT w FROM b").rows() == [(301,)]
+
+
+def test_a_schema_is_carried_once(db):
+    """Also where it has columns that were dropped in the one table and never were in the other."""
+    db.sql("ALTER TABLE a ADD COLUMN x UInt8, ADD COLUMN y UInt8 ALIAS x")
+    db.sql("INSERT INTO a (k, v, x) VALUES (3, 3, 3), (2, 2, 2), (4, 4, 4)")
+    db.sql("ALTER TABLE a DROP COLUMN y, DROP COLUMN x")
+    seen = []
+    for partition in (1, 0):
+        db.sql(f"ALTER TABLE a MOVE PARTITION {partition} TO TABLE b")
+        seen.append((db.table("b").schema.version, db.table("b").schema.next_column_id))
+    assert seen[0] == seen[1]
+    db.sql("ALTER TABLE b ADD COLUMN x UInt8 DEFAULT 9")
+    assert db.sql("SELECT * FROM b ORDER BY k").rows() == [(1, 300, 9), (2, 2, 9), (3, 3, 9), (4, 4, 9)]
+    db.sql("OPTIMIZE TABLE b FINAL")
+    assert db.sql("SELECT * FROM b ORDER BY k").rows() == [(1, 300, 9), (2, 2, 9), (3, 3, 9), (4, 4, 9)]

@@ -41,6 +41,7 @@ def test_mutations_go_to_the_mutable_partitions_and_others_are_refused(db):
     table.update({"v": "v * 2"}, "k > 0")
     expected = [(-5, 1, 1), (7, 2, 2), (100, 3, 26)]
     assert rows(db) == expected
+    db.sql("ALTER TABLE t ADD INDEX i v TYPE minmax, MATERIALIZE INDEX i")
     table.apply_mutations()
     assert rows(db) == expected
     version, objects = table.refresh(), {meta.key for meta in table.handle.store.list("")}

@@ -14,7 +14,7 @@ from mergelake.core.manifest import Extent, PartFile, encode_files
 from mergelake.gc.collect import Known, collect_round
 from mergelake.gc.reached import Reached
 from mergelake.log.operations import AddParts, AdvanceGcHorizon, DropParts, DropRange, Publish
-from mergelake.log.retention import reachable
+from mergelake.log.retention import reachable, unreachable
 from mergelake.log.state import State
 from mergelake.publish.plan import shown_token
 from mergelake.publish.publish import names_shown, publish
@@ -132,6 +132,28 @@ def test_what_is_reached_is_the_same_by_differences(seed: int) -> None:
         assert now - before <= reached.newer(table.state) | (now - everything)
         assert reached.newer(table.state) <= now
         everything |= now
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_some_directories_are_reached_as_all_are(seed: int) -> None:
+    """Whichever parts are said to lead to them, and where parts refer to objects of others that are gone."""
+    table, draw, everything = Table(seed), random.Random(seed), {"nowhere", "/other/one"}
+    table.store.put("t/shared/object", b"0")
+    for _ in range(25):
+        _move(table, draw)
+        state = table.state
+        parts = [*(p.manifest for p in state.parts()), *(p.manifest for p in state.detached)]
+        if parts and draw.random() < 0.5:
+            key = draw.choice(draw.choice(parts).object_keys())
+            borrowing = manifest(table.ids.new_id(), draw.choice("abcd"), base_version=state.version)
+            files = encode_files(PartFile(at, 1, (Extent(at, 0, 1),), "0" * 32) for at in (key, "shared/object"))
+            added = AddParts((replace(borrowing, files=files),), begun=("shared",))
+            table.handle.log.commit(lambda _, added=added: [added])
+        state, all_of_it = table.state, reachable(table.state)
+        everything |= all_of_it
+        probe = set(draw.sample(sorted(everything), draw.randint(0, len(everything))))
+        near = draw.sample(parts, draw.randint(0, len(parts))) if {p.id for p in parts} <= all_of_it else []
+        assert unreachable(state, probe, near) == probe - all_of_it
 
 
 def test_a_round_with_nothing_new_plans_nothing_and_looks_at_no_part() -> None:

@@ -91,6 +91,7 @@ def test_a_move_is_one_commit_and_writes_no_object_of_data(warehouse):
     with warehouse.metered() as spent:
         a.move_partition(1, to=b)
     assert {kind: n for kind, n in spent.counters.details.items() if "put" in kind} == {"put _log": 2, "put _txn": 1}
+    assert spent.counters.get == 2, "whether there is something new in each of the two"
     assert joint_keys(opened(warehouse.store, warehouse.clock, 2)) == AFTER
     assert a.check()["is_passed"].to_pylist() == [1]
     assert b.check()["is_passed"].to_pylist() == [1, 1]

@@ -9,7 +9,7 @@ from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
 from mergelake.table.alter.columns import RenameColumn
 from mergelake.table.alter.keys import check_new_key
-from mergelake.table.alter.modify_column import ModifyColumn
+from mergelake.table.alter.modify_column import ModifyColumn, in_one_step
 
 
 @runtime_checkable
@@ -37,6 +37,7 @@ def altered(schema: TableSchema, commands: Sequence[SchemaCommand]) -> TableSche
     after = schema
     for command in commands:
         after = command.applied(after)
+    after = in_one_step(schema, after)
     if after == schema:
         return schema
     checked = check_schema(after)

@@ -8,6 +8,7 @@ Source: ClickHouse, `MergeTreeData::checkProperties`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mergelake.core.errors import error
@@ -15,8 +16,9 @@ from mergelake.core.schema import TableSchema
 from mergelake.expr.nodes import column_name, referenced_columns
 from mergelake.expr.parser import parse
 from mergelake.order.collapsing import without_version
-from mergelake.order.keys import key_tree
+from mergelake.order.keys import key_tree, table_keys
 from mergelake.order.modes import mode_of
+from mergelake.table.define_indexes import check_deterministic
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,13 @@ def check_new_key(before: TableSchema, after: TableSchema) -> None:
     if old == new:
         return
     matched = 0
+    known = {column.id for column in before.columns}
     for text in new:
         if matched < len(old) and _name(text, after) == _name(old[matched], before):
             matched += 1
             continue
         for name in referenced_columns(parse(text)):
-            if before.has(name) and after.has(name) and before.column(name).id == after.column(name).id:
+            if after.has(name) and after.column(name).id in known:
                 raise error(
                     "BAD_ARGUMENTS",
                     f"Existing column {name} is used in the expression that was added to the sorting key. "
@@ -93,6 +96,25 @@ def check_new_key(before: TableSchema, after: TableSchema) -> None:
     if matched < len(old) and mode_of(after) is not None:
         message = f"A {after.engine} cannot get a sorting key without {old[matched]}: rows of one part would be equal"
         raise error("NOT_IMPLEMENTED", message, "Create a table with the desired ORDER BY, and INSERT … SELECT into it")
+
+
+def check_key_defaults(schemas: Iterable[TableSchema], before: TableSchema, after: TableSchema) -> None:
+    """Raise ALTER_OF_COLUMN_IS_FORBIDDEN for a new default of a column of the sorting key that parts may lack.
+
+    Of `schemas`, all that the table had. Such parts are sorted by the new key because all their rows have one value in
+    the column: a default over other columns would give them several. BAD_ARGUMENTS for `rand()` and its like.
+    """
+    old = {column.id: (column.default_kind, column.default) for column in before.stored}
+    for name in dict.fromkeys(name for key in table_keys(after).sorting for name in key.columns):
+        column = after.column(name)
+        if not column.default or old.get(column.id) in (None, (column.default_kind, column.default)):
+            continue
+        if any(column.id not in schema.by_id for schema in schemas):
+            tree = parse(column.default)
+            if referenced_columns(tree):
+                message = f"The default of key column {name} reads other columns, and parts that lack it are sorted"
+                raise error("ALTER_OF_COLUMN_IS_FORBIDDEN", message, "Give a constant, or create another table")
+            check_deterministic(tree)
 
 
 def _named(schema: TableSchema) -> tuple[str, ...]:

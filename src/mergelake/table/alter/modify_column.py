@@ -151,6 +151,27 @@ def _with_type(column: Column, kind: DataType, given: ColumnDefinition, schema: 
     return replace(column, type=kind, changes=(*column.changes, change))
 
 
+def in_one_step(before: TableSchema, after: TableSchema) -> TableSchema:
+    """The schema after a statement, with types that several of its commands changed converted at once.
+
+    No row ever had the types between. Raises the errors of CAST.
+    """
+    old = {column.id: column for column in before.columns}
+    columns = tuple(_in_one_step(old[c.id], c) if c.id in old else replace(c, changes=()) for c in after.columns)
+    return after if columns == after.columns else replace(after, columns=columns)
+
+
+def _in_one_step(old: Column, new: Column) -> Column:
+    changes = new.changes[len(old.changes) :]
+    if len(changes) <= 1:
+        return new
+    null = next((change.null for change in changes if change.null), "")
+    if new.default_kind not in ("ALIAS", "EPHEMERAL"):
+        check_conversion(old.type, new.type, null)
+    step = () if new.type == old.type else (replace(changes[-1], null=null if t.is_nullable(old.type) else ""),)
+    return replace(new, changes=(*old.changes, *step))
+
+
 def _check_key(column: Column, kind: DataType, schema: TableSchema) -> None:
     """ALTER_OF_COLUMN_IS_FORBIDDEN for a type that could change the order or the partition of rows."""
     name, old = column.name, column.type

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, TableSchema
@@ -80,11 +82,20 @@ def affected_column(mutation: PendingMutation, before: TableSchema, after: Table
         if not after.has(name) or not _is_same(before.column(name), after.column(name)):
             return name
     if not means_the_same(mutation, before, after):
-        return next(iter(read))
+        return next(chain(_recomputed(before, after), read))
     known = {(column.id, column.default_kind, column.default) for column in before.stored}
     new = [c for c in after.stored if c.default and (c.id, c.default_kind, c.default) not in known]
     defaults = [expand_aliases(parse(column.default), after) for column in new]
     return next((name for default in defaults for name in updated if mentions(default, name, after)), None)
+
+
+def _recomputed(before: TableSchema, after: TableSchema) -> Iterator[str]:
+    """The ALIAS and MATERIALIZED columns of either schema that the other one has not, or computes in another way."""
+    for one, other in ((before, after), (after, before)):
+        for column in one.columns:
+            computed = column.default_kind in ("ALIAS", "MATERIALIZED")
+            if computed and not (other.has(column.name) and _is_same(column, other.column(column.name))):
+                yield column.name
 
 
 def _is_same(one: Column, other: Column) -> bool:
