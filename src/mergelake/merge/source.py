@@ -7,7 +7,7 @@ has no files in it: it is computed from the part's other columns by its DEFAULT 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.text import quote_string
-from mergelake.expr import compile_expression
+from mergelake.expr import Compiled, compile_expression
 from mergelake.format.defaults import default_array
 from mergelake.format.names import streams_by_column
 from mergelake.log.state import PendingMutation
@@ -30,6 +30,20 @@ from mergelake.views.bound import Steps, bind_steps
 Evaluate = Callable[[pa.RecordBatch], pa.Array]
 _Coming = tuple[tuple[int, int], Callable[[], ReadWindow | None]]
 """A run of granules, and a function that waits for its bytes."""
+
+
+def defaults_that_read(names: Collection[str], part: PartManifest, schema: TableSchema) -> frozenset[str]:
+    """The columns that a part lacks whose defaults read some of these, or read such a column."""
+    lacking = [column for column in schema.stored if column.id not in part.columns and column.default]
+    reads = {column.name: _default(column, schema).columns for column in lacking}
+    found = frozenset[str]()
+    while more := {name for name, read in reads.items() if not {*names, *found}.isdisjoint(read)} - found:
+        found |= more
+    return found
+
+
+def _default(column: Column, schema: TableSchema) -> Compiled:
+    return compile_expression(f"CAST({column.default}, {quote_string(str(column.type))})", schema.types)
 
 
 class SourceReader:
@@ -272,7 +286,7 @@ class SourceReader:
             return (lambda block: default_array(column.type, block.num_rows)), ()
         if not column.default:
             return None
-        compiled = compile_expression(f"CAST({column.default}, {quote_string(str(column.type))})", self._schema.types)
+        compiled = _default(column, self._schema)
         inner = {name: self._computed(self._schema.column(name)) for name in compiled.columns}
         reads: dict[str, None] = {}
         for name, default in inner.items():
