@@ -26,6 +26,7 @@ from mergelake.parts.reader import ROW_EXISTS, PartReader
 from mergelake.parts.window import ReadWindow
 from mergelake.store.protocol import Store
 from mergelake.views.bound import Steps, bind_steps
+from mergelake.views.commands import Delete, parse_commands
 
 Evaluate = Callable[[pa.RecordBatch], pa.Array]
 _Coming = tuple[tuple[int, int], Callable[[], ReadWindow | None]]
@@ -46,6 +47,12 @@ def _default(column: Column, schema: TableSchema) -> Compiled:
     return compile_expression(f"CAST({column.default}, {quote_string(str(column.type))})", schema.types)
 
 
+def deletes_lightly(mutations: Sequence[PendingMutation]) -> bool:
+    """Whether all deletes of some mutations are lightweight ones."""
+    commands = [command for mutation in mutations for command in parse_commands(mutation.commands)]
+    return all(command.lightweight for command in commands if isinstance(command, Delete))
+
+
 class SourceReader:
     """Reads one source. Threads may share it."""
 
@@ -61,6 +68,7 @@ class SourceReader:
         """Rows that `read` returns; after `find_matches`, without those that are deleted."""
         self._span = (0, manifest.rows)
         self._steps = bind_steps(lacks, schema, manifest.partition_id)
+        self._lacks = lacks
         self._matches: Matches | None = None
         self._schema = schema
         self._held = frozenset(manifest.columns)
@@ -114,6 +122,21 @@ class SourceReader:
     def manifest(self) -> PartManifest:
         """The part's manifest."""
         return self._reader.manifest
+
+    def columns_after(self, *, matched: bool) -> frozenset[str]:
+        """The columns that the part would have if the mutations that it lacks were written down.
+
+        `matched`: those alone that match some row, which `find_matches` has found. As in ClickHouse a part some rows of
+        which are deleted is written with all columns.
+        """
+        held = frozenset(column.name for column in self._schema.stored if column.id in self._held)
+        found = self._matches.steps if self._matches is not None else None
+        steps = found if matched else self._steps
+        if steps is None:
+            return held
+        if steps.deletes and not deletes_lightly(self._lacks):
+            return frozenset(column.name for column in self._schema.stored)
+        return held | steps.touched | defaults_that_read(steps.touched, self.manifest, self._schema)
 
     @property
     def matches(self) -> Matches | None:

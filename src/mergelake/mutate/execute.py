@@ -34,7 +34,7 @@ from mergelake.merge.execute import execute_merge, merge_projection
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.projections import Merge, Rebuilder, inputs_of
 from mergelake.merge.result import Progress
-from mergelake.merge.source import SourceReader, defaults_that_read
+from mergelake.merge.source import SourceReader, defaults_that_read, deletes_lightly
 from mergelake.merge.ttl import changes_times, part_infos
 from mergelake.merge.view import Matches
 from mergelake.mutate.indexes import IndexChanges
@@ -48,7 +48,7 @@ from mergelake.scan.prune import MarkRange
 from mergelake.store.protocol import Store
 from mergelake.table.define_projections import lightweight_mode
 from mergelake.views.bound import Steps
-from mergelake.views.commands import Delete, are_of_ttl, parse_commands
+from mergelake.views.commands import are_of_ttl
 
 BATCH_ROWS = 65536
 Ranges: TypeAlias = tuple[MarkRange, ...]
@@ -100,7 +100,7 @@ def execute_mutation(
     if matches is not None:
         names |= matches.steps.touched | defaults_that_read(matches.steps.touched, source.manifest, task.schema)
     whole = (
-        (matches is not None and matches.deletes and not _deletes_lightly(task))
+        (matches is not None and matches.deletes and not deletes_lightly(source.lacks))
         or (matches is not None and _changes_times(task))
         or not can_rewrite_columns(source.manifest, reader.reader, task.schema, modern, names)
         or (indexes.any and PACKED in reader.reader.files)
@@ -160,12 +160,6 @@ def _times(reader: SourceReader, task: MergeTask, window: int) -> PartTtl:
         for element in ttl.elements:
             infos[element.key] = element.with_times(infos[element.key], batch)
     return PartTtl(packed_infos(infos), ttl.file(infos))
-
-
-def _deletes_lightly(task: MergeTask) -> bool:
-    """Whether all deletes of the task are lightweight ones."""
-    commands = [command for mutation in task.sources[0].lacks for command in parse_commands(mutation.commands)]
-    return all(command.lightweight for command in commands if isinstance(command, Delete))
 
 
 def _rewrite(
