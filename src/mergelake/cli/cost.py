@@ -20,6 +20,7 @@ _KINDS = {
     "volatile": "uploads of volatile merges",
     "direct": "merges",
     "optimize": "OPTIMIZE",
+    "ttl": "merges for a TTL",
     "mutation": "mutations",
     "log entry": "log entries",
 }

@@ -77,7 +77,7 @@ class TableCost:
     """Begin of the time that `written` is about."""
     until_ms: int
     written: dict[str, Written] = field(default_factory=dict)
-    """By kind of work: `insert`, `direct`, `volatile`, `optimize`, `mutation`, `log entry`."""
+    """By kind of work: `insert`, `direct`, `volatile`, `optimize`, `ttl`, `mutation`, `log entry`."""
 
     @property
     def stored_bytes(self) -> int:

@@ -386,7 +386,7 @@ class Draft:
         size, written = op.part.bytes_on_disk, self._written
         if op.kind in ("direct", "volatile"):
             self._written = replace(written, merged=written.merged + size)
-        elif op.kind == "optimize":
+        elif op.kind in ("optimize", "ttl"):
             self._written = replace(written, requested=written.requested + size)
         self._close_holes(partition_id, info.max_block, info.min_block)
         parts[places[0] : places[-1] + 1] = [self._activate(info, op.part)]

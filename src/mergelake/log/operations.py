@@ -75,7 +75,8 @@ class Publish:
     """Ids of the active parts that it replaces: all of one partition, with nothing active between them."""
     kind: str = "direct"
     """`direct`: a merge in the background whose result was written straight to the store. `volatile`: the bytes of a
-    Live volatile part. `optimize`: a merge that a user asked for. `mutation`: one element rewritten.
+    Live volatile part. `optimize`: a merge that a user asked for. `ttl`: one that the table's TTL asked for.
+    `mutation`: one element rewritten.
     """
     volatile: str = ""
     """Id of the Live volatile part that it replaces."""

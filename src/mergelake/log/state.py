@@ -176,7 +176,8 @@ class WrittenBytes:
     merged: int = 0
     """By merges in the background, uploads of volatile parts among them."""
     requested: int = 0
-    """By OPTIMIZE; mutations, which write some of a part's columns, are not in it."""
+    """By OPTIMIZE, and by merges that a TTL asked for. Mutations, which write some of a part's columns, are not in it.
+    """
 
     @property
     def amplification(self) -> float:

@@ -86,7 +86,7 @@ def commit_merges(handle: TableHandle, results: Sequence[tuple[MergeTask, PartMa
 
 
 def _operations(task: MergeTask, manifest: PartManifest, state: State) -> Sequence[LogOp]:
-    kind = "optimize" if task.kind == "optimize" else "direct"
+    kind = "optimize" if task.kind == "optimize" else "ttl" if task.kind.startswith("ttl_") else "direct"
     # A merge writes all of its bytes: what lies outside of the part's directory was begun by its slices.
     publish = Publish(manifest, task.source_ids, kind, mutations=task.mutations, begun=refers(manifest))
     live = state.volatile.get(task.result.partition_id, ())

@@ -89,7 +89,7 @@ def plan_concatenation(task: MergeTask) -> Concatenation | None:
     ):
         return None
     expiry = plan_expiry(task)
-    if expiry is not None and (expiry.removes or expiry.gone):
+    if expiry is not None and (expiry.removes or expiry.computes or expiry.gone):
         return None
     if sum(source.manifest.marks for source in filled) > _MARKS_MAX * _ordinary_marks(task, settings):
         return None

@@ -350,17 +350,19 @@ class _Merge:
             expected_rows=order.rows,
             codec=merged_codec(settings, [source.reader for source in self._sources]),
         )
+        if within is not None:
+            part, projection = within
+            return part.projection(projection.name, projection.digest, target, spec)
+        if not (self._combines and spec.compact):
+            spec = replace(spec, without=absent_columns(task, self._sources))
         if self._expiry is not None and self._ttl is not None:
             gone = self._expiry.gone if spec.continues else self._ttl.gone  # the same for all slices
             spec = replace(
                 spec,
                 codec=self._expiry.codec or spec.codec,
                 ttl=self._expiry.part_ttl(self._ttl.infos),
-                without=frozenset() if spec.compact else written_never(task.schema, gone),
+                without=spec.without | (frozenset() if spec.compact else written_never(task.schema, gone)),
             )
-        if within is not None:
-            part, projection = within
-            return part.projection(projection.name, projection.digest, target, spec)
         return PartWriter(target, spec)
 
     def write(self, writer: PartWriter, order: RowOrder) -> None:
@@ -369,12 +371,13 @@ class _Merge:
         leave = writer.spec.without.union(key_columns)
         others = [column.name for column in self._task.schema.stored if column.name not in leave]
         others.sort(key=lambda name: -self._sizes[name])
-        apart = [i for i in writer.indexes if len(i.columns) > 1 and not set(i.columns) <= set(key_columns)]
-        apart = apart if order.rows else []
         alone: dict[str, list[BoundIndex]] = {name: [] for name in others}
-        for index in writer.indexes:
-            if order.rows and len(index.columns) == 1 and index.columns[0] in alone:
+        apart: list[BoundIndex] = []
+        for index in writer.indexes if order.rows else ():
+            if len(index.columns) == 1 and index.columns[0] in alone:
                 alone[index.columns[0]].append(index)
+            elif not set(index.columns) <= set(key_columns):
+                apart.append(index)
         if self._threads == 1 or len(others) < 2:
             self._write_key(writer, order, key_columns)
             for names in self._groups(others):
@@ -553,6 +556,21 @@ class _Merge:
         row_bytes = max(1, int(sum(self._sizes[name] for name in names) / max(1, self._rows)))
         budget: int = self._settings.integer("merge_max_chunk_bytes") // batches
         return min(_BATCH_ROWS_MAX, max(1, budget // row_bytes))
+
+
+def absent_columns(task: MergeTask, sources: Sequence[SourceReader]) -> frozenset[str]:
+    """The columns without which the result is written: it goes on to lack them, and readers compute their defaults.
+
+    As in ClickHouse: of a merge those that no source has, without an expression for the default; of a mutation those
+    that its part lacks, and no row of which it changes. (There an engine that combines rows writes all of them into a
+    Compact part.)
+    """
+    stored = task.schema.stored
+    # The slices of a merge have the same columns, whatever matches in each.
+    held = [source.columns_after(matched=task.slice is None) for source in sources]
+    known = frozenset[str]().union(*held)
+    absent = [c.name for c in stored if c.name not in known and (task.kind == "mutation" or not c.default)]
+    return frozenset(absent if len(absent) < len(stored) else absent[1:])
 
 
 def _fixed_width(data_type: DataType) -> int:

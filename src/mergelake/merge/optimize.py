@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
@@ -17,8 +17,8 @@ from mergelake.core.progress import OnProgress, Progress
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.log.immutable import immutable_partitions
-from mergelake.log.state import ActivePart
-from mergelake.log.volatile import lacking
+from mergelake.log.state import ActivePart, VolatilePart
+from mergelake.log.volatile import covered, lacking
 from mergelake.merge.commit import commit_merges
 from mergelake.merge.deduplicate import deduplicated_columns
 from mergelake.merge.plan import MergeTask, plan_merge
@@ -65,7 +65,8 @@ def plan_optimize(
     now_ms = handle.clock.now_ms()
     # Whole parts of an immutable partition may expire, but no row of it does.
     kept = frozenset(immutable_partitions(handle.log.state)) if has_ttl(snapshot.schema) else frozenset[str]()
-    asked = _ttl_merge(snapshot, now_ms // 1000, kept) if partition_id is None and not final else None
+    live = handle.log.state.volatile
+    asked = _ttl_merge(snapshot, live, now_ms // 1000, kept) if partition_id is None and not final else None
     if asked is not None:
         merge = plan_merge(
             handle.directory,
@@ -98,8 +99,13 @@ def plan_optimize(
     return [replace(task, deduplicate=columns, cleanup=cleanup and final) for task in tasks]
 
 
-def _ttl_merge(snapshot: Snapshot, now: int, kept: Collection[str]) -> TtlMerge[ActivePart] | None:
-    """The merge that the TTL of the table asks for first, in any partition but those that are `kept` as they are."""
+def _ttl_merge(
+    snapshot: Snapshot, volatile: Mapping[str, Sequence[VolatilePart]], now: int, kept: Collection[str]
+) -> TtlMerge[ActivePart] | None:
+    """The merge that the TTL of the table asks for first, in any partition but those that are `kept` as they are.
+
+    Parts under a Live volatile part wait until it is in the store.
+    """
     schema = snapshot.schema
     if not has_ttl(schema):
         return None
@@ -109,7 +115,8 @@ def _ttl_merge(snapshot: Snapshot, now: int, kept: Collection[str]) -> TtlMerge[
         parts = list(group)
         if parts[0].info.partition_id in kept:
             continue
-        busy = {part.manifest.id for part in parts if lacking(snapshot.mutations, part.info)}
+        live = volatile.get(parts[0].info.partition_id, ())
+        busy = {p.manifest.id for p in parts if lacking(snapshot.mutations, p.info) or covered(live, p.info)}
         merge = select_ttl_merge(parts, ttl, snapshot.settings, now, bytes_max=limit, busy=busy)
         if merge is not None:
             found.append(merge)

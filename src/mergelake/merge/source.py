@@ -7,7 +7,7 @@ has no files in it: it is computed from the part's other columns by its DEFAULT 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 from mergelake.core.manifest import PartFile, PartManifest
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.text import quote_string
-from mergelake.expr import compile_expression
+from mergelake.expr import Compiled, compile_expression
 from mergelake.format.defaults import default_array
 from mergelake.format.names import streams_by_column
 from mergelake.log.state import PendingMutation
@@ -26,10 +26,31 @@ from mergelake.parts.reader import ROW_EXISTS, PartReader
 from mergelake.parts.window import ReadWindow
 from mergelake.store.protocol import Store
 from mergelake.views.bound import Steps, bind_steps
+from mergelake.views.commands import Delete, parse_commands
 
 Evaluate = Callable[[pa.RecordBatch], pa.Array]
 _Coming = tuple[tuple[int, int], Callable[[], ReadWindow | None]]
 """A run of granules, and a function that waits for its bytes."""
+
+
+def defaults_that_read(names: Collection[str], part: PartManifest, schema: TableSchema) -> frozenset[str]:
+    """The columns that a part lacks whose defaults read some of these, or read such a column."""
+    lacking = [column for column in schema.stored if column.id not in part.columns and column.default]
+    reads = {column.name: _default(column, schema).columns for column in lacking}
+    found = frozenset[str]()
+    while more := {name for name, read in reads.items() if not {*names, *found}.isdisjoint(read)} - found:
+        found |= more
+    return found
+
+
+def _default(column: Column, schema: TableSchema) -> Compiled:
+    return compile_expression(f"CAST({column.default}, {quote_string(str(column.type))})", schema.types)
+
+
+def deletes_lightly(mutations: Sequence[PendingMutation]) -> bool:
+    """Whether all deletes of some mutations are lightweight ones."""
+    commands = [command for mutation in mutations for command in parse_commands(mutation.commands)]
+    return all(command.lightweight for command in commands if isinstance(command, Delete))
 
 
 class SourceReader:
@@ -47,6 +68,7 @@ class SourceReader:
         """Rows that `read` returns; after `find_matches`, without those that are deleted."""
         self._span = (0, manifest.rows)
         self._steps = bind_steps(lacks, schema, manifest.partition_id)
+        self._lacks = lacks
         self._matches: Matches | None = None
         self._schema = schema
         self._held = frozenset(manifest.columns)
@@ -100,6 +122,21 @@ class SourceReader:
     def manifest(self) -> PartManifest:
         """The part's manifest."""
         return self._reader.manifest
+
+    def columns_after(self, *, matched: bool) -> frozenset[str]:
+        """The columns that the part would have if the mutations that it lacks were written down.
+
+        `matched`: those alone that match some row, which `find_matches` has found. As in ClickHouse a part some rows of
+        which are deleted is written with all columns.
+        """
+        held = frozenset(column.name for column in self._schema.stored if column.id in self._held)
+        found = self._matches.steps if self._matches is not None else None
+        steps = found if matched else self._steps
+        if steps is None:
+            return held
+        if steps.deletes and not deletes_lightly(self._lacks):
+            return frozenset(column.name for column in self._schema.stored)
+        return held | steps.touched | defaults_that_read(steps.touched, self.manifest, self._schema)
 
     @property
     def matches(self) -> Matches | None:
@@ -272,7 +309,7 @@ class SourceReader:
             return (lambda block: default_array(column.type, block.num_rows)), ()
         if not column.default:
             return None
-        compiled = compile_expression(f"CAST({column.default}, {quote_string(str(column.type))})", self._schema.types)
+        compiled = _default(column, self._schema)
         inner = {name: self._computed(self._schema.column(name)) for name in compiled.columns}
         reads: dict[str, None] = {}
         for name, default in inner.items():

@@ -2,7 +2,8 @@
 
 ClickHouse's rules: a merge applies the TTL if some row of a source has expired, or
 if the times of a source are not known (they were computed by another TTL, or a mutation changes them). All elements
-see one time, that of the task. Without such a row the times of the sources are merged, and nothing is computed.
+see one time, that of the task. Without such a row the times of the sources are merged, and nothing is computed. A task
+without a time (a volatile part is built) removes nothing, and computes the times that are not known.
 
 Source: ClickHouse, `MergeTask.cpp`, `TTLTransform.cpp`.
 """
@@ -115,10 +116,10 @@ def plan_expiry(task: MergeTask) -> Expiry | None:
     if task.kind in TTL_KINDS:
         times[TTL_KINDS[task.kind]] = now
     missing = len(old) < len(ttl.elements)
-    if task.kind == "mutation":
+    if task.kind == "mutation" or not now:
         return Expiry(ttl, now, old, times, removes=False, computes=missing)
     due = (old[e.key].is_min_expired(now) for e in ttl.removing if e.key in old)
-    return Expiry(ttl, now, old, times, removes=now > 0 and (missing or any(due)), computes=False)
+    return Expiry(ttl, now, old, times, removes=missing or any(due), computes=False)
 
 
 def _known(source: MergeSource, ttl: TableTtl, schema: TableSchema) -> Infos:

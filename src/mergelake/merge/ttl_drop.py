@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from mergelake.log.operations import DropParts, TableOp
 from mergelake.log.state import ActivePart, State
-from mergelake.log.volatile import pending
+from mergelake.log.volatile import leaves, outermost, pending
 from mergelake.merge.ttl_select import expired_parts
-from mergelake.order.ttl import table_ttl
+from mergelake.order.ttl import TableTtl, table_ttl
 from mergelake.table.handle import TableHandle
 
 PARTS_MAX = 10_000
@@ -29,21 +29,34 @@ class Dropped:
         return sum(part.manifest.rows for part in self.parts)
 
 
+def droppable_in(
+    state: State, partition_id: str, ttl: TableTtl, now: int, busy: Collection[str] = ()
+) -> list[ActivePart]:
+    """The active parts of a partition of which no row stays at a time (seconds), without `busy` ones (ids).
+
+    Not those that lack a mutation, which may change the time. Those under a Live volatile part go together, and it with
+    them.
+    """
+    parts = state.partitions[partition_id]
+    gone = [part for part in expired_parts(parts, ttl, now, busy) if not pending(state.mutations, part.info)]
+    live = outermost(state.volatile.get(partition_id, ()))
+    if not gone or not live:
+        return gone
+    ids = {part.manifest.id for part in gone}
+    below = [{leaf.manifest.id for leaf in leaves(parts, outer.info)} for outer in live]
+    kept = frozenset[str]().union(*(leaf_ids for leaf_ids in below if not leaf_ids <= ids))
+    return [part for part in gone if part.manifest.id not in kept]
+
+
 def droppable(
     state: State, now: int, partitions: Collection[str] | None = None, busy: Collection[str] = ()
 ) -> list[ActivePart]:
-    """The active parts of which no row stays at a time (seconds), in these partitions (None: in all).
-
-    Not those that lack a mutation, which may change the time, nor those under a Live volatile part.
-    """
+    """The same in these partitions (None: in all)."""
     ttl = table_ttl(state.schema)
     names = [*state.partitions] if partitions is None else [name for name in partitions if name in state.partitions]
     found: list[ActivePart] = []
     for name in names:
-        if name in state.volatile:
-            continue
-        gone = expired_parts(state.partitions[name], ttl, now, busy)
-        found += (part for part in gone if not pending(state.mutations, part.info))
+        found += droppable_in(state, name, ttl, now, busy)
     return found[:PARTS_MAX]
 
 

@@ -45,11 +45,12 @@ class OnDisk(ActivePart):
 def volatile_allowed(schema: TableSchema) -> bool:
     """Whether regular merges of this table may be volatile: whether their result does not depend on their time.
 
-    With a TTL it does: removed rows would return after the disk was lost. (So it does with an engine that rolls rows up
-    by their age, as GraphiteMergeTree does; none of `ENGINES` is.) It may depend on which parts are merged first, as in
-    a CollapsingMergeTree with signs in an odd order: readers see only what is published.
+    It would with an engine that rolls rows up by their age, as GraphiteMergeTree does; none of `ENGINES` is. In a table
+    with a TTL nothing expires in such a merge: removed rows would return after the disk was lost. The result may depend
+    on which parts are merged first, as in a CollapsingMergeTree with signs in an odd order: readers see only what is
+    published.
     """
-    return schema.engine in ENGINES and not schema.ttl and not any(column.ttl for column in schema.columns)
+    return schema.engine in ENGINES
 
 
 def fits_disk(limit: int, sizes: Sequence[int]) -> bool:
@@ -74,7 +75,7 @@ def build_task(directory: str, state: State, part: VolatilePart, local: Mapping[
     """The merge that builds the bytes of a Live volatile part, from parts on this node's disk as far as possible.
 
     Its result is `local` if it belongs on a disk. If the bytes of a volatile source are not here, the active parts
-    beneath it replace it: any grouping of merges is as good.
+    beneath it replace it: any grouping of merges is as good. It has no time, so nothing expires.
     """
     partition = part.info.partition_id
     within = [v for v in state.volatile.get(partition, ()) if v.id != part.id and inside(v.info, part.info)]

@@ -34,7 +34,7 @@ from mergelake.merge.execute import execute_merge, merge_projection
 from mergelake.merge.plan import MergeTask
 from mergelake.merge.projections import Merge, Rebuilder, inputs_of
 from mergelake.merge.result import Progress
-from mergelake.merge.source import SourceReader
+from mergelake.merge.source import SourceReader, defaults_that_read, deletes_lightly
 from mergelake.merge.ttl import changes_times, part_infos
 from mergelake.merge.view import Matches
 from mergelake.mutate.indexes import IndexChanges
@@ -43,12 +43,12 @@ from mergelake.order.keys import table_keys
 from mergelake.order.projections import table_projections
 from mergelake.order.ttl import has_ttl, packed_infos, table_ttl
 from mergelake.parts.part_spec import PartTarget, PartTtl
-from mergelake.parts.rewrite import ColumnRewriter, can_rewrite_columns
+from mergelake.parts.rewrite import ColumnRewriter, can_rewrite_columns, converted
 from mergelake.scan.prune import MarkRange
 from mergelake.store.protocol import Store
 from mergelake.table.define_projections import lightweight_mode
 from mergelake.views.bound import Steps
-from mergelake.views.commands import Delete, are_of_ttl, parse_commands
+from mergelake.views.commands import are_of_ttl
 
 BATCH_ROWS = 65536
 Ranges: TypeAlias = tuple[MarkRange, ...]
@@ -96,10 +96,13 @@ def execute_mutation(
         if not (indexes.any or finds):
             return None
         matches = None
+    names = converted(source.manifest, task.schema)
+    if matches is not None:
+        names |= matches.steps.touched | defaults_that_read(matches.steps.touched, source.manifest, task.schema)
     whole = (
-        (matches is not None and matches.deletes and not _deletes_lightly(task))
+        (matches is not None and matches.deletes and not deletes_lightly(source.lacks))
         or (matches is not None and _changes_times(task))
-        or not can_rewrite_columns(source.manifest, reader.reader, task.schema, modern)
+        or not can_rewrite_columns(source.manifest, reader.reader, task.schema, modern, names)
         or (indexes.any and PACKED in reader.reader.files)
     )
     if whole:
@@ -108,7 +111,7 @@ def execute_mutation(
     target = PartTarget(disk or store, task.directory, task.schema, settings, keys, ids, clock)
     rewriter = ColumnRewriter(target, source.manifest, reader.reader)
     try:
-        _rewrite(rewriter, reader, matches, indexes, window)
+        _rewrite(rewriter, reader, names, matches, indexes, window)
         if matches is not None:
             merge = partial(merge_projection, store, threads, disk or store, None)
             _rewrite_projections(rewriter, reader, matches, task, merge)
@@ -159,23 +162,21 @@ def _times(reader: SourceReader, task: MergeTask, window: int) -> PartTtl:
     return PartTtl(packed_infos(infos), ttl.file(infos))
 
 
-def _deletes_lightly(task: MergeTask) -> bool:
-    """Whether all deletes of the task are lightweight ones."""
-    commands = [command for mutation in task.sources[0].lacks for command in parse_commands(mutation.commands)]
-    return all(command.lightweight for command in commands if isinstance(command, Delete))
-
-
 def _rewrite(
-    rewriter: ColumnRewriter, reader: SourceReader, matches: Matches | None, indexes: IndexChanges, window: int
+    rewriter: ColumnRewriter,
+    reader: SourceReader,
+    names: frozenset[str],
+    matches: Matches | None,
+    indexes: IndexChanges,
+    window: int,
 ) -> None:
-    touched = frozenset(matches.steps.touched) if matches is not None else frozenset()
-    for name in sorted(touched):
+    for name in sorted(names):
         batches = reader.read_with_deleted([name], BATCH_ROWS, window)
         rewriter.write_column(name, (batch.column(0) for batch in batches))
     for index in rewriter.indexes:
         if index.name in indexes.cleared:
             rewriter.drop_index(index.name)
-        elif index.name in indexes.built or (index.name in indexes.kept and not touched.isdisjoint(index.columns)):
+        elif index.name in indexes.built or (index.name in indexes.kept and not names.isdisjoint(index.columns)):
             rewriter.write_index(index, reader.read_with_deleted(list(index.columns), BATCH_ROWS, window))
     if matches is not None and matches.deletes:
         rewriter.write_mask(_mask(matches, reader.manifest.rows))

@@ -79,8 +79,8 @@ class TableView:
 
     joins: bool = False
     """Whether its merges of small parts can be executed together."""
-    expiring: int = 0
-    """Running merges that its TTL asked for."""
+    expiring: frozenset[frozenset[str]] = frozenset()
+    """Those of the running merges that its TTL asked for: ids of their parts."""
 
     @property
     def settings(self) -> TableSettings:
@@ -114,6 +114,8 @@ class Merge(_OfParts):
     """Whether it may be executed together with others."""
     kind: str = "regular"
     """As of `MergeTask`."""
+    past_target: bool = False
+    """As in `Propose`."""
 
 
 @dataclass(frozen=True, slots=True)

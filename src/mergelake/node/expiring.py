@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mergelake.log.immutable import immutable_partitions
 from mergelake.log.state import ActivePart
-from mergelake.log.volatile import pending
-from mergelake.merge.ttl_select import TtlMemory, expired_parts, select_ttl_merge
+from mergelake.log.volatile import covered, pending
+from mergelake.merge.plan import plan_merge
+from mergelake.merge.ttl import plan_expiry
+from mergelake.merge.ttl_drop import droppable_in
+from mergelake.merge.ttl_select import TtlMemory, select_ttl_merge
 from mergelake.node.actions import DropExpired, Merge, NodeView, TableView
 from mergelake.node.candidates import Candidates, Memory
 from mergelake.order.ttl import has_ttl, table_ttl
@@ -32,22 +37,40 @@ def expired(node: NodeView, table: TableView, memory: Memory) -> DropExpired | N
 
 def _has_droppable(table: TableView, name: str, node: NodeView, busy: frozenset[str]) -> bool:
     state = table.state
-    parts = expired_parts(state.partitions.get(name, ()), table_ttl(state.schema), node.now_ms // 1000, busy)
-    return name not in state.volatile and any(not pending(state.mutations, part.info) for part in parts)
+    return name in state.partitions and bool(
+        droppable_in(state, name, table_ttl(state.schema), node.now_ms // 1000, busy)
+    )
 
 
 def ttl_merge(node: NodeView, table: TableView, memory: Memory, candidates: Candidates, limit: int) -> Merge | None:
-    """The merge that the TTL of a table asks for next; None: there is none."""
+    """The merge that the TTL of a table asks for next; None: there is none.
+
+    Parts under a Live volatile part wait until it is in the store.
+    """
     times = ttl_memory(table, memory)
     if times is None:
         return None
     state, now = table.state, node.now_ms // 1000
     for name in times.merges(now):
-        parts = [part for part in candidates.elements(name) if part.manifest.id not in candidates.volatile]
-        busy = {p.manifest.id for p in parts if p.manifest.id in candidates.busy or pending(state.mutations, p.info)}
-        if name in state.volatile or immutable_partitions(state, [name]):
+        if immutable_partitions(state, [name]):
             continue
+        parts, live = state.partitions.get(name, ()), state.volatile.get(name, ())
+        busy = {
+            part.manifest.id
+            for part in parts
+            if part.manifest.id in candidates.busy or covered(live, part.info) or pending(state.mutations, part.info)
+        }
         found = select_ttl_merge(parts, table_ttl(state.schema), table.settings, now, bytes_max=limit, busy=busy)
         if found is not None:
             return Merge(table.table_id, found.parts, kind=found.kind)
     return None
+
+
+def expires(node: NodeView, table: TableView, parts: Sequence[ActivePart]) -> bool:
+    """Whether a merge of these parts, now, removes rows or values, or gives them another codec."""
+    state = table.state
+    if not has_ttl(state.schema) or immutable_partitions(state, [parts[0].info.partition_id]):
+        return False
+    task = plan_merge(table.table_id, state.schema, parts, mutations=state.mutations, time_ms=node.now_ms)
+    expiry = plan_expiry(task)
+    return expiry is not None and (expiry.removes or expiry.recompression is not None)

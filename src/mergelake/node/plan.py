@@ -48,7 +48,7 @@ from mergelake.node.actions import (
     Upload,
 )
 from mergelake.node.candidates import Candidates, Memory
-from mergelake.node.expiring import expired, ttl_merge
+from mergelake.node.expiring import expired, expires, ttl_merge
 from mergelake.node.room import Cached, DiskRoom, build_size
 from mergelake.node.spending import Spending
 from mergelake.table.mutations import finished_by, open_mutations
@@ -317,7 +317,7 @@ def _new_merges(
     total = max(node.slots.total - reserved, min(1, node.slots.total - used))
     if used >= total:
         return started, 0
-    running = sum(table.expiring for table in tables)
+    running = sum(len(table.expiring) for table in tables)
     waiting = [table for table in tables if table.merges and not _left_to_others(node, table)]
     candidates = {
         table.table_id: Candidates(node, table, memories.setdefault(table.table_id, Memory()), claimed=False)
@@ -336,13 +336,13 @@ def _new_merges(
             work: Merge | Propose | None = None
             if limit:
                 expiring = running + sum(isinstance(each, Merge) and each.kind != "regular" for each in started)
-                if budget is None and expiring < table.settings.integer("max_number_of_merges_with_ttl_in_pool"):
+                if expiring < table.settings.integer("max_number_of_merges_with_ttl_in_pool"):
                     work = ttl_merge(node, table, memories[table.table_id], elements, limit)
             if limit and work is None:
                 work = (
                     _direct(table, busy_slots, limit, elements)
                     if budget is None
-                    else _claimed(node, table, busy_slots, limit, budget, room)
+                    else _of_budget(node, table, busy_slots, limit, budget, room)
                 )
             if work is not None:
                 started.append(work)
@@ -390,10 +390,13 @@ def _are_small(table: TableView, sources: Sequence[ActivePart]) -> bool:
     return rows <= table.settings.integer("index_granularity") and size <= JOINED_BYTES
 
 
-def _claimed(
+def _of_budget(
     node: NodeView, table: TableView, used: int, limit: int, spending: Spending, room: DiskRoom
-) -> Propose | None:
-    """The next volatile part: for an upload that is due, on the disk, of settled parts, or one that a user forces."""
+) -> Merge | Propose | None:
+    """The next volatile part: for an upload that is due, on the disk, of settled parts, or one that a user forces.
+
+    Nothing expires in a volatile part. So stored parts in which something has expired are merged without one.
+    """
     candidates, cap = spending.candidates, spending.rules.disk
     sources, past_target = spending.next_finish(), False
     if sources is None and node.keeps_volatile:
@@ -403,13 +406,16 @@ def _claimed(
         )
         if sources == ():
             return None  # there will be room once caches are deleted
-    stored = candidates.busy | candidates.volatile
-    if sources is None and not spending.rules.target:
-        sources = candidates.best(stored, used, limit)
-    elif sources is None:
-        sources, past_target = spending.next_settled(limit) or (None, False)
-        if sources is None and table.settings.integer("min_age_to_force_merge_seconds"):
-            sources = candidates.best(stored, used, limit, base=inf)
+    if sources is None:
+        stored = candidates.busy | candidates.volatile
+        if spending.rules.target:
+            sources, past_target = spending.next_settled(limit) or (None, False)
+            if sources is None and table.settings.integer("min_age_to_force_merge_seconds"):
+                sources = candidates.best(stored, used, limit, base=inf)
+        else:
+            sources = candidates.best(stored, used, limit)
+        if sources is not None and expires(node, table, sources):
+            return Merge(table.table_id, sources, past_target=past_target)
     if sources is None:
         return None
     ids = tuple(part.manifest.id for part in sources)

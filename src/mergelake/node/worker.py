@@ -137,8 +137,9 @@ class TableWorker:
         self._merging: dict[frozenset[str], tuple[int, str]] = {}
         """Running merges: ids of the sources -> the version at which it began, and the partition."""
         self._mutating: set[frozenset[str]] = set()
-        self._expiring: set[frozenset[str]] = set()
         """Those of them that are mutations."""
+        self._expiring: set[frozenset[str]] = set()
+        """Those of them that a TTL asked for."""
         self._building: dict[str, int] = {}
         self._uploading: dict[str, int] = {}
         self._uploaded: dict[str, PartManifest] = {}
@@ -185,7 +186,7 @@ class TableWorker:
                 frozenset(self._mutating),
                 merges,
                 not state.dropped and self._can_join(state),
-                len(self._expiring),
+                frozenset(self._expiring),
             )
 
     def _can_join(self, state: State) -> bool:
@@ -412,6 +413,8 @@ class TableWorker:
     def _do(self, action: Action) -> None:
         match action:
             case Merge():
+                if action.past_target:
+                    self._past_target()
                 self._merge(action)
             case Mutate():
                 self._mutate(action)

@@ -77,7 +77,7 @@ class PartSpec:
     """Default codec of the part (`parts.default_codec`); None: that of a small one."""
     ttl: PartTtl = NO_TTL
     without: frozenset[str] = frozenset()
-    """Columns that are not written: all of their values have expired, and are the default."""
+    """Columns that are not written: readers compute their defaults."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,25 +2,31 @@
 
 Granules, order, primary index and default codec stay, so files of columns that did not change are the same bytes.
 `columns.txt` and `checksums.txt` are written anew.
+
+The table may have been altered since the part was written. Files of dropped columns are left out, and those of renamed
+ones get other names, for the objects in which they lie have none. Columns that the part lacks it goes on to lack, but
+for those that are written; columns with another type now are `converted`: they have to be written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from msgspec import structs
 
-from mergelake.core.manifest import MASK_COLUMN, PartManifest, encode_files
+from mergelake.core.manifest import MASK_COLUMN, PartFile, PartManifest, encode_files
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.types import UINT8, DataType
 from mergelake.format.checksums import encode_checksums
 from mergelake.format.columns_txt import encode_columns
 from mergelake.format.hashes import FileDigest, digest
-from mergelake.format.names import streams_by_column
+from mergelake.format.names import STREAM_NAME_MAX, escape_for_file_name, streams_by_column
 from mergelake.format.partition import Partition
 from mergelake.format.skip_files import PACKED, index_stems
+from mergelake.format.streams import shared_sizes_stream
 from mergelake.format.ttl_txt import TTL_FILE
 from mergelake.parts.default_codec import part_codec
 from mergelake.parts.indexing import BoundIndex
@@ -42,20 +48,26 @@ REWRITTEN_WHOLE_BYTES = 256 << 10
 """Smaller parts are rewritten whole: another object would cost every reader a request."""
 
 
-def can_rewrite_columns(manifest: PartManifest, reader: PartReader, schema: TableSchema, modern: bool) -> bool:
-    """Whether single columns of a part can be replaced.
+def can_rewrite_columns(
+    manifest: PartManifest, reader: PartReader, schema: TableSchema, modern: bool, names: Collection[str]
+) -> bool:
+    """Whether the columns `names` of a part, those that are `converted` among them, can be written anew alone.
 
-    Not if its files differ in form from those that would be written (`modern` is the profile), if it lacks columns of
-    the table, if its default codec is not known, or if it is Compact or small.
+    Not if its files differ in form from those that would be written (`modern` is the profile), if its default codec is
+    not known, or if it is Compact or small. If columns were added, dropped or renamed since, also not in the modern
+    profile, where further files name columns, nor in a table with a Nested, whose columns share files, nor where names
+    that are gone are in a projection or in the TTL.
     """
     if manifest.part_type != "Wide" or manifest.bytes_on_disk < REWRITTEN_WHOLE_BYTES or not manifest.rows:
         return False
-    mask = (MASK_COLUMN,) if manifest.masked else ()
-    if manifest.columns != (*(column.id for column in schema.stored), *mask):
-        return False
-    if any(column.changed_since(manifest.schema_version) for column in schema.stored):
-        return False
     files = reader.files
+    if manifest.projections and converted(manifest, schema):
+        return False
+    held = held_columns(manifest, reader, schema)
+    present = [name for name in reader.layout.columns if name != ROW_EXISTS]
+    as_it_is = [*held] == [*held.values()] == present and len(present) == len(schema.stored)
+    if not as_it_is and (modern or not _can_reshape(held, reader, schema)):
+        return False
     if PACKED in files and not all(index.is_of(manifest.schema_version) for index in schema.indices):
         return False
     if ("serialization.json" in files) is not modern or set(projection_names(files)) - manifest.projections.keys():
@@ -64,9 +76,45 @@ def can_rewrite_columns(manifest: PartManifest, reader: PartReader, schema: Tabl
         return False
     if part_codec(reader) is None:
         return False
-    same = _column_types(schema, masked=manifest.masked) == dict(reader.layout.columns)
+    same = all(reader.layout.columns[old] == schema.column(new).type for old, new in held.items() if new not in names)
     marks = ".cmrk2" if modern else ".mrk2"
     return same and all(name.endswith(marks) for name in files if "mrk" in name.rpartition(".")[2])
+
+
+def held_columns(manifest: PartManifest, reader: PartReader, schema: TableSchema) -> dict[str, str]:
+    """The columns of the table that a part has, in its order: their names in the part -> those of today."""
+    named = zip(manifest.columns, reader.layout.columns, strict=True)
+    return {old: schema.by_id[id].name for id, old in named if id in schema.by_id}
+
+
+def converted(manifest: PartManifest, schema: TableSchema) -> frozenset[str]:
+    """The columns of a part whose type has changed since."""
+    held = (schema.by_id[id] for id in manifest.columns if id in schema.by_id)
+    return frozenset(column.name for column in held if column.changed_since(manifest.schema_version))
+
+
+def _can_reshape(held: Mapping[str, str], reader: PartReader, schema: TableSchema) -> bool:
+    """Whether a part with these columns (`held_columns`), of an altered table, keeps its files under other names."""
+    types = {**schema.types, **reader.layout.columns}
+    if any(shared_sizes_stream(name, kind) for name, kind in types.items()):
+        return False
+    streams = streams_by_column(reader.files, reader.layout.columns)
+    if any(not stream.startswith(escape_for_file_name(name)) for name, own in streams.items() for stream in own):
+        return False
+    known = {f"{stream}.bin" for own in streams.values() for stream in own}
+    others = [name for name in reader.files.keys() - known if name.endswith(".bin") and "/" not in name]
+    if not all(name.startswith("skp_idx_") for name in others):
+        return False  # their names were too long
+    renamed = [_renamed(stream, old, new) for old, new in held.items() if old != new for stream in streams[old]]
+    if any(len(stream) > STREAM_NAME_MAX for stream in renamed):
+        return False
+    keeps_names = all(held.get(name) == name or name == ROW_EXISTS for name in streams)
+    return keeps_names or not (TTL_FILE in reader.files or reader.manifest.projections)
+
+
+def _renamed(stream: str, old: str, new: str) -> str:
+    """The stream of a column by its new name."""
+    return escape_for_file_name(new) + stream.removeprefix(escape_for_file_name(old))
 
 
 class ColumnRewriter:
@@ -78,7 +126,12 @@ class ColumnRewriter:
         codec = part_codec(reader)  # not the table's: one file says it for the columns that stay, too
         spec = PartSpec(np.asarray(reader.granule_rows, np.int64), partition, expected_rows=old.rows, codec=codec)
         self._writer = PartWriter(target, spec)
-        self._replaced: set[str] = set()
+        self._held = held_columns(old, reader, target.schema)
+        self._streams = streams_by_column(reader.files, reader.layout.columns)
+        dropped = [name for name in self._streams if name not in self._held and name != ROW_EXISTS]
+        self._replaced = {file for name in dropped for file in self._files_of(name)}
+        self._added: list[str] = []
+        """Columns that the part lacked."""
         self._has_mask = old.masked
 
     @property
@@ -98,23 +151,40 @@ class ColumnRewriter:
 
     def write_column(self, name: str, arrays: Iterable[pa.Array]) -> None:
         """Write a column anew, from arrays of all of its rows."""
-        self._replace(name)
+        before = next((old for old, new in self._held.items() if new == name), None)
+        if before is None:
+            self._added.append(name)
+        else:
+            self._replaced |= self._files_of(before)
         self._writer.write_column(name, arrays)
 
     def write_mask(self, arrays: Iterable[pa.Array]) -> None:
         """Write the mask: 0 for rows that are deleted, else 1."""
         if self._has_mask:
-            self._replace(ROW_EXISTS)
+            self._replaced |= self._files_of(ROW_EXISTS)
         self._has_mask = True
         sink = ColumnSink(self._writer, MASK)
         for array in arrays:
             sink.append(array)
         sink.finish()
 
-    def _replace(self, name: str) -> None:
+    def _files_of(self, name: str) -> set[str]:
+        """The files of a column by its name in the part."""
         ends = (".bin", self._writer.profile.mark_extension)
-        streams = streams_by_column(self._reader.files, [name])[name]
-        self._replaced |= {f"{stream}{end}" for stream in streams for end in ends}
+        return {f"{stream}{end}" for stream in self._streams[name] for end in ends}
+
+    def _kept(self, gone: Collection[str]) -> Iterator[PartFile]:
+        """The files of the old part without those that are gone, under the names of today."""
+        names = {
+            f"{stream}{end}": f"{_renamed(stream, old, new)}{end}"
+            for old, new in self._held.items()
+            if old != new
+            for stream in self._streams[old]
+            for end in (".bin", self._writer.profile.mark_extension)
+        }
+        for name, file in self._old.file_table().items():
+            if name not in gone:
+                yield structs.replace(file, name=names[name]) if name in names else file
 
     def write_index(self, index: BoundIndex, blocks: Iterable[pa.RecordBatch]) -> None:
         """Write a skip index anew, from blocks with its columns of all rows."""
@@ -131,12 +201,14 @@ class ColumnRewriter:
 
     def finish(self, ttl: PartTtl | None = None) -> PartManifest:
         """Store what was written, and the list of all files; `ttl`: when its rows expire, if that is found anew."""
-        writer, old = self._writer, self._old
+        writer, old, schema = self._writer, self._old, self._writer.target.schema
         if ttl is not None:
             self._replaced.add(TTL_FILE)
-        gone = self._replaced | set(stale_index_files(old, writer.target.schema)) | {"checksums.txt", "columns.txt"}
-        kept = {name: file for name, file in old.file_table().items() if name not in gone}
-        types = _column_types(writer.target.schema, masked=self._has_mask)
+        gone = self._replaced | set(stale_index_files(old, schema)) | {"checksums.txt", "columns.txt"}
+        kept = {file.name: file for file in self._kept(gone)}
+        columns = [schema.column(name) for name in (*self._held.values(), *self._added)]
+        columns += [MASK] if self._has_mask else []
+        types = {column.name: column.type for column in columns}
         written = dict(writer.digests)
         small = {"columns.txt": encode_columns(types)}
         if ttl is not None and ttl.file:
@@ -159,8 +231,8 @@ class ColumnRewriter:
             files=encode_files(table),
             bytes_on_disk=sum(file.size for file in table),
             bytes_uncompressed=plain_bytes_of(table),
-            columns=(*old.columns, MASK_COLUMN) if self._has_mask and not old.masked else old.columns,
-            schema_version=writer.target.schema.version,
+            columns=tuple(column.id for column in columns),
+            schema_version=schema.version,
             storage="full",
             created_ms=writer.created_ms,
             projections=projection_facts(projections),

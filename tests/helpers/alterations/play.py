@@ -15,9 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
+from unittest import mock
 
 from mergelake.core.errors import MergelakeError
 from mergelake.lake.warehouse import Warehouse
+from mergelake.parts import rewrite as rewrite_columns
 from mergelake.sql.database import Database
 from mergelake.store import open_store
 from mergelake.store.memory import MemoryStore
@@ -306,15 +308,22 @@ def verify(
     """
     play = Play(session, seed, Counter() if tally is None else tally, elsewhere)
     play.tally["sequences"] += 1
+    whole = random.Random(f"{seed} whole").choice((0, 0, rewrite_columns.REWRITTEN_WHOLE_BYTES))
+    with mock.patch.object(rewrite_columns, "REWRITTEN_WHOLE_BYTES", whole):  # 0: as if the parts were large
+        _verify(play, statements, features)
+
+
+def _verify(play: Play, statements: int, features: Sequence[str]) -> None:
     try:
         play.draw(statements, features)
     except Abandoned as problem:
         play.tally["abandoned"] += 1
         play.tally[f"abandoned: {str(problem)[:120]}"] += 1
     except Exception as problem:
-        if elsewhere:
+        if play.elsewhere:
             raise
-        raise Differs(f"sequence {seed!r}\n{_shrunk(session, seed, play.script, problem)}") from problem
+        shrunk = _shrunk(play.session, play.seed, play.script, problem)
+        raise Differs(f"sequence {play.seed!r}\n{shrunk}") from problem
 
 
 def _shrunk(session: Any, seed: str, script: list[str], problem: Exception) -> str:

@@ -97,6 +97,4 @@ def test_dictionaries_of_results_may_differ(name: str) -> None:
 def test_only_merges_that_depend_on_nothing_but_their_sources_may_be_volatile():
     assert volatile_allowed(SCHEMA)
     assert volatile_allowed(replace(SCHEMA, engine="ReplacingMergeTree"))
-    assert not volatile_allowed(replace(SCHEMA, ttl=("k + 1",)))
-    assert not volatile_allowed(replace(SCHEMA, columns=(replace(SCHEMA.columns[0], ttl="k"),)))
     assert not volatile_allowed(replace(SCHEMA, engine="GraphiteMergeTree"))

@@ -62,6 +62,35 @@ def test_an_update_writes_the_bytes_of_its_column(table):
     assert written < part.bytes_on_disk / 15
 
 
+@pytest.mark.parametrize(
+    ("alter", "column", "most"),
+    [
+        ("ADD COLUMN d UInt64 DEFAULT c0 + 1", "c5", 1),
+        ("ADD COLUMN d UInt64 DEFAULT c5 + 1, ADD COLUMN e UInt64 DEFAULT d + 1", "c5", 3),
+        ("ADD COLUMN d UInt64 FIRST", "d", 1),
+        ("RENAME COLUMN c6 TO d", "c5", 1),
+        ("RENAME COLUMN c5 TO d, RENAME COLUMN c4 TO c5", "c5", 1),
+        ("DROP COLUMN c6, ADD COLUMN d UInt64", "c5", 1),
+        ("DROP COLUMN c6, RENAME COLUMN c5 TO c6", "c6", 1),
+        ("MODIFY COLUMN c6 UInt128", "c5", 3),
+    ],
+)
+def test_so_it_does_after_the_table_was_altered(table, alter, column, most):
+    db = ml.connect("memory://costs")
+    db.sql("CREATE OR REPLACE TABLE u CLONE AS t")
+    altered = db.table("u")
+    part = next(iter(altered.handle.log.state.parts())).manifest
+    size = sum(file.size for name, file in part.file_table().items() if name.startswith("c5."))
+    db.sql(f"ALTER TABLE u {alter}")
+    altered.refresh()
+    values = f"SELECT {', '.join(altered.scan().arrow().schema.names)} FROM u ORDER BY k LIMIT 50"
+    altered.update({column: "c7"}, where="c7 % 50 = 0")
+    before = db.sql(values).rows()
+    assert spent(altered, altered.apply_mutations)[0] < 1.1 * most * size + 20_000
+    assert db.sql(values).rows() == before
+    assert altered.check()["is_passed"].to_pylist() == [1]
+
+
 def test_a_mutation_that_matches_nothing_writes_no_data(table):
     table.apply_mutations()
     objects = {meta.key for meta in table.handle.store.list(table.handle.directory)}

@@ -83,10 +83,11 @@ def data_requests(store: MemoryStore) -> tuple[int, int]:
 
 
 # M-029, M-044
+@pytest.mark.parametrize("policy", ["direct", "volatile"])
 @pytest.mark.parametrize("partition", ["toYYYYMMDD(ts)", "toYYYYMM(ts)"])
-def test_a_month_of_rows_that_live_for_a_week(partition: str) -> None:
-    table = Events("ts + INTERVAL 7 DAY", partition)
-    node = TinyNode(table, has_disk=False)
+def test_a_month_of_rows_that_live_for_a_week(partition: str, policy: str) -> None:
+    table = Events("ts + INTERVAL 7 DAY", partition, merge_upload_policy=policy)
+    node = TinyNode(table, has_disk=policy == "volatile")
     for _ in range(30 * 2):
         table.insert([table.now - back * HOUR for back in range(8)])
         table.clock.advance_s(12 * HOUR)
@@ -111,6 +112,58 @@ def test_whole_parts_are_dropped_without_a_request_for_data() -> None:
     assert not table.operations(Publish)
     assert {op.kind for op in table.operations(DropParts)} == {"expire"}
     assert len(table.handle.refresh().partitions) < 12
+
+
+def on_disk(ttl: Any, partition: str = "toYYYYMM(ts)", **settings: object) -> tuple[Events, TinyNode]:
+    table = Events(ttl, partition, merge_upload_policy="volatile", merge_selector_base=2, **settings)
+    return table, TinyNode(table)
+
+
+def test_merges_of_rows_that_live_for_days_keep_to_the_budget() -> None:
+    table, node = on_disk("ts + INTERVAL 1 DAY", "toYYYYMMDD(ts)", ttl_only_drop_parts=1)
+    for _ in range(3 * 8):
+        for at in range(3):
+            table.insert([table.now + at * HOUR, table.now + at * HOUR + 1])
+        table.clock.advance_s(3 * HOUR)
+        node.rest()
+    alive, late = table.expected(DAY)
+    assert alive <= table.present().keys() <= late(DAY)
+    kinds = [op.kind for op in table.operations(Publish)]
+    assert kinds.count("volatile") > kinds.count("direct")
+    assert {op.kind for op in table.operations(DropParts)} == {"expire"}
+    assert table.handle.log.state.written.amplification < 2.2
+    assert len(table.handle.log.state.partitions) <= 5
+
+
+def test_a_volatile_part_goes_with_the_rows_beneath_it() -> None:
+    table, node = on_disk("ts + INTERVAL 1 DAY", volatile_upload_age_seconds=10 * DAY)
+    for hour in (0, 1, 2, 3):
+        table.insert([table.now + hour * HOUR + at for at in range(3)])
+    node.rest()
+    (name,) = node.local
+    before = data_requests(table.store)
+    table.clock.advance_s(DAY + 2 * HOUR)
+    node.rest()
+    assert (node.local, len(table.present())) == ([name], 12)  # some of its rows have not expired
+    table.clock.advance_s(2 * HOUR)
+    node.rest()
+    assert (node.local, table.present()) == ([], {})
+    assert not table.handle.refresh().volatile
+    assert data_requests(table.store)[1] == before[1]
+
+
+def test_stored_parts_with_expired_rows_are_merged_to_the_store() -> None:
+    table, node = on_disk("ts + INTERVAL 1 DAY", ttl_only_drop_parts=1, volatile_upload_age_seconds=60)
+    for wait in (0, DAY + 300):
+        table.clock.advance_s(wait)
+        for at in range(4):
+            table.insert([table.now + at, 1_700_100_000])
+        node.rest()
+        table.clock.advance_s(120)
+        node.rest()
+    assert [(task.kind, task.time_ms > 0) for task in node.stored] == [("regular", True)]
+    alive, _ = table.expected(DAY)
+    assert table.present().keys() == alive
 
 
 def test_values_of_a_column_expire_before_their_rows() -> None:
@@ -158,8 +211,9 @@ def test_nodes_come_to_rest_with_any_ttl(seed: int) -> None:
     ]
     ttl = {"": [each for each in drawn if rng.random() < 0.5], "note": "ts + INTERVAL 1 DAY"}
     settings = {"ttl_only_drop_parts": rng.randrange(2), "min_bytes_for_wide_part": rng.choice([0, 1 << 30])}
+    settings["merge_upload_policy"] = rng.choice(["direct", "volatile"])
     table = Events(ttl, rng.choice(["toYYYYMMDD(ts)", "toYYYYMM(ts)"]), **settings)
-    node = TinyNode(table, has_disk=False)
+    node = TinyNode(table, has_disk=settings["merge_upload_policy"] == "volatile")
     for day in range(14):
         if day < 7:
             table.insert([table.now + at * HOUR for at in range(4)])
