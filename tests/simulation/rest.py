@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from mergelake.core.settings import TableSettings
 from mergelake.log.retention import foreign, partial_versions, pins, reachable
 from mergelake.log.truncate import is_kept
+from mergelake.merge.budget import BudgetRules
+from mergelake.merge.volatile import settled
 from mergelake.publish.plan import part_of
 from mergelake.table.mutations import open_mutations
 
 if TYPE_CHECKING:
+    from mergelake.log.state import State
     from tests.simulation.table import Table
 
 _HEX = set("0123456789abcdef")
@@ -26,7 +30,12 @@ def left_over(table: Table, alive: Collection[str]) -> list[str]:
         first = f"{table.directory}/_log/{1:020d}.json"
         log = [key for key in objects if "/_log/checkpoints/" in key or key == first]
         return ["the directory of a dropped table"] if log else []
-    out = [f"{part.name} is Live" for held in state.volatile.values() for part in held]
+    out = [
+        f"{part.name} is Live"
+        for name, held in state.volatile.items()
+        for part in held
+        if part.owner not in alive or not _past_target(state, name)
+    ]
     out += [f"{m.name} is not finished" for m in open_mutations(state)]
     kept = needed | set(table.shown.names)
     directories = {key.split("/")[1] for key in objects}
@@ -43,6 +52,14 @@ def left_over(table: Table, alive: Collection[str]) -> list[str]:
         if there is None or not any(owner == table.directory for owner, _ in foreign(there.state)):
             out.append(f"the hold of {holder}")
     return out + _log(table, objects)
+
+
+def _past_target(state: State, partition: str) -> bool:
+    """Whether volatile parts of a partition stay on their disk: a target below 2 does not have its bytes uploaded."""
+    rules = BudgetRules.of(TableSettings(state.schema.settings))
+    fresh = [part for part in state.partitions[partition] if not settled(part, rules.disk)]
+    size = sum(part.manifest.bytes_on_disk for part in fresh)
+    return 0 < rules.target < 2 and size > rules.uploads_left(state.written, 0)
 
 
 def _is_part(name: str) -> bool:

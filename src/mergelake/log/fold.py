@@ -130,7 +130,7 @@ class Draft:
         self._fence, self._history = state.fence, state.history
         self._sequencer = state.sequencer
         self._written = state.written
-        self._joint, self._joining = state.joint, False
+        self._joint = state.joint
         self._owned = set[str]()
         self._window = _window(self._schemas.get(self._schema_version))
 
@@ -337,10 +337,8 @@ class Draft:
         if op.decision.committed:
             # Later entries are not older than it, so what counts from when on has the order of the log.
             self._timestamp_ms = max(self._timestamp_ms, op.decision.timestamp_ms)
-            self._joining = True
             for each in op.ops:
                 self.apply(each)
-            self._joining = False
             for name, version in op.decision.others:
                 self._own("_joint")[name] = Joint(self._version, version, op.decision.timestamp_ms)
 
@@ -352,7 +350,7 @@ class Draft:
             self._append(manifest.partition_id, self._activate(info, manifest))
         if op.detached:
             self._take_from_detached(op.detached)
-        elif not self._joining:  # the bytes of others were counted when they were first added, perhaps elsewhere
+        else:  # parts of other tables, too: they are merged here like inserted ones
             size = sum(manifest.bytes_on_disk for manifest in op.parts)
             self._written = replace(self._written, inserted=self._written.inserted + size)
         insert = RememberedInsert(self._version, tuple(dict.fromkeys(part.partition_id for part in op.parts)))

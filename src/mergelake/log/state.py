@@ -173,6 +173,7 @@ class WrittenBytes:
     """
 
     inserted: int = 0
+    """Of all parts that came into the table: from other tables, too, but not those that were detached from it."""
     merged: int = 0
     """By merges in the background, uploads of volatile parts among them."""
     requested: int = 0

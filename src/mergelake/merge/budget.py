@@ -2,7 +2,8 @@
 
 A part of the store is **fresh** until a merge in the store has taken it; all others are **settled**. Merges on a disk
 are free, so they take fresh parts alone, as often as they like. The bytes of an upload are spent, and those of a merge
-of settled parts: together at most `(write_amplification_target - 1)` of the bytes inserted.
+of settled parts: together at most `(write_amplification_target - 1)` of the bytes inserted. Merges keep what the fresh
+bytes take; where that is an upload for each byte, none is ever held back, whatever else was written.
 
 With U fresh parts to an upload, a partition of n inserts shows about U + n / U parts to readers: fewest where both are
 equal. As n is not known ahead, a partition is **due** once it has as many fresh parts as settled ones: then uploads
@@ -34,7 +35,7 @@ from mergelake.merge.volatile import settled
 _UPLOAD_PARTS = 10
 """Fresh parts of the first uploads of a partition, where the target leaves one upload for each byte."""
 SLACK = 0.02
-"""Share of the target by which uploads of fresh parts may pass it: they are written once in any case."""
+"""Share of a target below 2 by which uploads of fresh parts may pass it: a result may be larger than its sources."""
 LARGE_PARTS_BYTES = GIB
 """No partition is pressed whose parts have this many bytes on average: as ClickHouse's
 `max_avg_part_size_for_too_many_parts`."""
@@ -83,7 +84,13 @@ class BudgetRules:
         return 2 if pressed else max(2, ceil(self.share * settled_parts))
 
     def uploads_left(self, written: WrittenBytes, under_way: int) -> float:
-        """Bytes that uploads of fresh parts may write now."""
+        """Bytes that uploads of fresh parts may write now.
+
+        Any, where the target has an upload for each byte: none of them is uploaded twice. Parts stay on a disk for ever
+        otherwise, once others wrote more: merges straight to the store, or a mutation that made fresh parts larger.
+        """
+        if self.target >= 2:
+            return inf
         return (self.target * (1 + SLACK) - 1) * written.inserted - written.merged - under_way
 
     def merges_left(self, written: WrittenBytes, under_way: int, fresh: int) -> float:
@@ -297,7 +304,7 @@ def finish(
     one that is in the store has 1.
 
     Fresh neighbours are merged into one volatile part, which is uploaded once it holds most of them: others that came
-    meanwhile wait for the next upload.
+    meanwhile wait for the next upload. Of more than the disk takes at once, each upload of full size is one.
     """
     out = Finish()
     outside = {*barriers, *(part.manifest.id for part in elements if settled(part, rules.disk))}
@@ -309,7 +316,8 @@ def finish(
             for piece in _pieces(free, rules.disk):
                 counts = [leaf_count(part) for part in piece]
                 most = max(counts)
-                if sum(counts) * 2 < total:
+                size = sum(part.manifest.bytes_on_disk for part in piece)
+                if sum(counts) * 2 < total and size * 2 < rules.disk:
                     continue  # more is being built
                 if most > 1 and most * 4 >= sum(counts) * 3:
                     out.uploads.append(piece[counts.index(most)].manifest.id)

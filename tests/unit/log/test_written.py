@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint, state_hash
-from mergelake.log.operations import AddParts, DropRange, Publish
+from mergelake.log.operations import AddParts, Decision, DropRange, Prepare, Publish
 from mergelake.log.state import State, WrittenBytes
 from tests.helpers.manifests import manifest
 from tests.helpers.volatile import Shared
@@ -29,6 +29,15 @@ def test_inserts_merges_and_requests_are_counted_apart_and_for_ever():
     assert shared.state.written == WrittenBytes(400, 150, 330)  # what is attached again was counted
     assert shared.state.written.amplification == 1 + 150 / 400
     assert (first.manifest.id, last.manifest.id) == (ids[0], ids[-1])
+
+
+def test_parts_of_other_tables_are_counted_like_inserted_ones():
+    shared = Shared()
+    parts = (manifest(shared.new_id(), bytes_on_disk=70),)
+    shared.commit(Prepare("f" * 32, 1, (), (AddParts(parts),), Decision(committed=False)))
+    assert shared.state.written == WrittenBytes()
+    shared.commit(Prepare("e" * 32, 1, (), (AddParts(parts),), Decision(committed=True)))
+    assert shared.state.written == WrittenBytes(70)
 
 
 def test_a_checkpoint_keeps_them_and_its_hash_is_that_of_before_there_were_any():

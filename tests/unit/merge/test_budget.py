@@ -66,11 +66,13 @@ def test_a_partition_rests_by_its_own_pace(every_s):
 
 
 def test_what_the_target_leaves_is_spent_on_what_is_written():
+    rules = replace(RULES, target=1.5)
+    written = WrittenBytes(inserted=1000, merged=300)
+    assert written.amplification == 1.3
+    assert rules.uploads_left(written, 100) == pytest.approx(1.5 * 1.02 * 1000 - 1000 - 300 - 100)
+    assert rules.merges_left(written, 100, fresh=200) == pytest.approx(500 - 300 - 100 - 100)
     rules = replace(RULES, target=2.5)
-    written = WrittenBytes(inserted=1000, merged=900)
-    assert written.amplification == 1.9
-    assert rules.uploads_left(written, 100) == pytest.approx(2.5 * 1.02 * 1000 - 1000 - 900 - 100)
-    assert rules.merges_left(written, 100, fresh=200) == pytest.approx(1500 - 900 - 100 - 200)
+    assert rules.merges_left(written, 100, fresh=200) == pytest.approx(1500 - 300 - 100 - 200)
     assert WrittenBytes().amplification == 1
 
 
@@ -135,7 +137,7 @@ def test_pieces_of_an_upload_keep_within_the_disk():
     shared.insert(7, size=300 * MIB)
     rules = replace(RULES, disk=1000 * MIB)
     asked = finish(parts_of(shared), rules, barriers=(), busy=(), leaf_count=lambda _: 1)
-    assert [len(merge) for merge in asked.merges] == []  # each piece has less than half of the run
+    assert [len(merge) for merge in asked.merges] == [3, 3]  # each is of full size; the last part waits for more
     shared = Shared()
     shared.insert(4, size=300 * MIB)
     asked = finish(parts_of(shared), rules, barriers=(), busy=(), leaf_count=lambda _: 1)

@@ -15,6 +15,7 @@ from mergelake.log.operations import (
     DropRange,
     KillMutation,
     Mutation,
+    Publish,
     RenewLease,
 )
 from mergelake.log.volatile import element_id
@@ -46,6 +47,10 @@ def blocks(shared: Shared, action: Merge | Propose) -> list[tuple[int, int]]:
         return [(part.info.min_block, part.info.max_block) for part in action.sources]
     places = {element_id(e): (e.info.min_block, e.info.max_block) for e in shared.elements(action.partition_id)}
     return [places[source] for source in action.source_ids]
+
+
+def stored_ids(shared: Shared) -> tuple[str, ...]:
+    return tuple(part.manifest.id for part in shared.state.partitions["all"])
 
 
 def table(name: str, parts: int, **view) -> TableView:
@@ -358,6 +363,19 @@ def test_too_many_stored_parts_are_merged_past_the_target():
     assert not only(plan(shared, local=here(part)), Upload)
     shared.insert(1)
     assert only(plan(shared, local=here(part)), Upload) == [Upload("t", part.id, past_target=True)]
+
+
+def test_no_merge_of_others_keeps_fresh_parts_from_their_only_upload():
+    shared = Shared()
+    shared.insert(4)
+    for _ in range(3):  # by nodes without a disk: three bytes for each one inserted
+        shared.commit(Publish(manifest(shared.new_id(), bytes_on_disk=4 * MIB), stored_ids(shared)))
+    shared.insert(4)
+    shared.pass_s(601)
+    ((first, last),) = (blocks(shared, work)[:: len(work.source_ids) - 1] for work in only(plan(shared), Propose))
+    assert (first, last) == ((5, 5), (8, 8))  # the merged part is left alone: nothing is left for it
+    part = shared.intend(1, 5)
+    assert only(plan(shared, local=here(part)), Upload) == [Upload("t", part.id)]
 
 
 def test_a_mutation_forces_uploads():
