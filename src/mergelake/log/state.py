@@ -235,6 +235,11 @@ class State:
 
     Empty parts of these names are published to ClickHouse, so that part has to cover them.
     """
+    firsts: Mapping[str, int] = field(default_factory=dict)
+    """By partition: the block that was added when all parts from before had been dropped, at the latest such time.
+
+    The part that has this block now is published to ClickHouse as one over all blocks before, too.
+    """
     tokens: Mapping[str, RememberedInsert] = field(default_factory=dict)
     """Explicit deduplication tokens, oldest first."""
     hashes: Mapping[str, RememberedInsert] = field(default_factory=dict)

@@ -4,13 +4,16 @@ ClickHouse lists names and never drops a part that no other part covers, so the 
 
 1. Every active part gets its name, in the order of commits. A merge's result covers its sources by its name: higher
    level, same blocks. A server loads parts one by one, so it sees a commit of several parts one by one, too.
-2. A published part that no active part covers is covered by an **empty part**: one over all blocks that a drop removed
-   from the partition, with a level above all levels of merges; or one with the level raised by one for each part that
-   was dropped singly. Names never intersect, even of concurrent or late publishers: all parts below a later drop have a
-   lower level, and a merge over a singly dropped part has a higher one.
-3. A covered name is removed once its cover has been visible for the grace period, so that a reader that
+2. The first part of a partition after all others were dropped (`State.firsts`) gets a name **over all blocks before**
+   (`name_over`), and so does what is merged from it. It takes the place of what was dropped in one instant: an
+   overwritten partition of one part is never seen in between.
+3. A published part that no active part covers is covered by an **empty part**: one over all blocks that a drop removed
+   from the partition; or one of the same blocks for each part that was dropped singly. Names never intersect, even of
+   concurrent or late publishers: those of rules 2 and 3 follow from the log alone, of two that begin with block 1 one
+   covers the other, and a merge over a singly dropped part has a higher level.
+4. A covered name is removed once its cover has been visible for the grace period, so that a reader that
    still holds the old list can finish. Empty parts stay until another part covers them.
-4. A part that mutations did not change keeps the name that it was shown by: only the mutation in its name has become
+5. A part that mutations did not change keeps the name that it was shown by: only the mutation in its name has become
    higher since (`MarkMutated`), and whatever covers the new name covers the old one.
 
 The token of a name (its directory) is the part's id; `plain-<id>` for a part with an object in the directory `<id>`
@@ -42,8 +45,11 @@ _PLAIN = "plain-"
 _PROJECTION = "proj-"
 PART_DIRECTORY = rf"(?:{_PLAIN}|{_PROJECTION}\w+-)?[0-9a-f]{{32}}"
 """Pattern of a part's directories: of its own objects, and of its published files."""
-_FLOOR_LEVEL = 500_000_000
-"""Above all levels of merges; the floor is added, so that a later drop covers the empty part of an earlier one."""
+_OVER_LEVEL = 500_000_000
+"""Above all levels of merges; the last block is added, so that of two names that begin with block 1 one covers."""
+_BLOCKS = 1 << 32
+"""More than a block, a level and a mutation come to."""
+_MUTATION_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +147,39 @@ def empty_info(token: str) -> PartInfo | None:
     return PartInfo.try_parse(token[len(_EMPTY) :]) if token.startswith(_EMPTY) else None
 
 
+def name_over(state: State, info: PartInfo) -> PartInfo:
+    """The name by which an active part is published: its own, or `over_all_before`."""
+    return over_all_before(info) if state.firsts.get(info.partition_id) == info.min_block else info
+
+
+def over_all_before(info: PartInfo) -> PartInfo:
+    """The name over all blocks before, too, of a part before which all others were dropped.
+
+    The level follows from the last block, and the mutation is above those of all such parts that began before; of parts
+    that begin with the same block it grows with level and mutation, so that a part covers what its own name covers.
+
+    >>> str(over_all_before(PartInfo("a", 57, 60, 1)))
+    'a_1_60_500000060_240518168577'
+    """
+    if info.min_block > _MUTATION_MAX // _BLOCKS:  # too many blocks for such a name
+        return info
+    return _over(info.partition_id, info.max_block, (info.min_block - 1) * _BLOCKS + info.level + info.mutation)
+
+
 def floor_part(state: State, partition_id: str) -> PartInfo | None:
     """The empty part over all blocks that drops of ranges removed from a partition; None if there was no such drop."""
     floor = state.floor_of(partition_id)
-    level = min(_FLOOR_LEVEL + floor, LEVEL_MAX)
-    return PartInfo(partition_id, 1, floor, level, state.block_counter) if floor else None
+    return _over(partition_id, floor, floor * _BLOCKS) if floor else None
+
+
+def _over(partition_id: str, last: int, order: int) -> PartInfo:
+    level = min(_OVER_LEVEL + last, LEVEL_MAX)
+    return PartInfo(partition_id, 1, last, level, min(order, _MUTATION_MAX))
+
+
+def _empty_over(info: PartInfo) -> PartInfo:
+    """The name of an empty part over the blocks of one part."""
+    return replace(info, mutation=info.mutation + 1) if info.mutation >= _BLOCKS else merged_name([info])
 
 
 def plan_publish(
@@ -157,7 +191,8 @@ def plan_publish(
 ) -> PublishPlan:
     """The steps from the names `shown` to those of the `active` parts (by id); `floors`: `floor_part` of a state.
 
-    After its execution, a new plan is empty, except for names that wait for their grace period.
+    All names are as published (`name_over`). After its execution, a new plan is empty, except for names that wait for
+    their grace period.
     """
     known = {name.part_id for name in shown}
     add = tuple(sorted(active.keys() - known, key=lambda i: (active[i].max_block, active[i])))
@@ -208,7 +243,7 @@ def _empty_parts(bare: list[PublishedName], floor: PartInfo | None) -> list[Empt
     last = floor.max_block if floor is not None else 0
     below = tuple(name.token for name in bare if name.info.max_block <= last)
     alone = [name for name in bare if not name.empty]
-    covers = [EmptyPart(merged_name([name.info]), (name.token,)) for name in alone if name.info.max_block > last]
+    covers = [EmptyPart(_empty_over(name.info), (name.token,)) for name in alone if name.info.max_block > last]
     if floor is not None and len(covers) < len(alone):
         covers.insert(0, EmptyPart(floor, below))
     return covers

@@ -26,6 +26,7 @@ from mergelake.publish.plan import (
     empty_info,
     floor_part,
     is_projection,
+    name_over,
     part_of,
     plan_publish,
 )
@@ -132,7 +133,7 @@ class Shown:
     def plan(self, now_ms: int, grace_ms: int) -> PublishPlan:
         """The result of `plan_publish` for the open partitions."""
         self.planned += len(self._open)
-        active = {part_id: part.info for part_id, part in self.active().items()}
+        active = {part_id: name_over(self.state, part.info) for part_id, part in self.active().items()}
         for name in self.names():
             if name.part_id in active:  # marked since, and perhaps shown anew: what covers this covers an older name
                 self._infos[f"{self._prefix}{name.token}/prefix.path"] = active[name.part_id]
@@ -182,7 +183,7 @@ class Shown:
         self, store: Store, fresh: Sequence[str], unchanged: Mapping[str, PartInfo], read_name: ReadName
     ) -> None:
         """Map fresh names to infos: first of parts in open partitions, then of retired and of all active parts."""
-        near = {part_id: part.info for part_id, part in self.active().items()} if fresh else {}
+        near = {i: name_over(self.state, part.info) for i, part in self.active().items()} if fresh else {}
         all_infos: dict[str, PartInfo] | None = None
         wanted = {part_of(key[len(self._prefix) :].partition("/")[0]) for key in fresh if key not in unchanged}
         retired_parts = self.state.retired.find(wanted - near.keys())
@@ -192,10 +193,11 @@ class Shown:
                 continue
             part_id = part_of(token)
             retired = retired_parts.get(part_id)
-            info = unchanged.get(key) or near.get(part_id) or (retired.info if retired else empty_info(token))
+            gone = name_over(self.state, retired.info) if retired else empty_info(token)
+            info = unchanged.get(key) or near.get(part_id) or gone
             if info is None:
                 if all_infos is None:
-                    all_infos = {part.manifest.id: part.info for part in self.state.parts()}
+                    all_infos = {part.manifest.id: name_over(self.state, part.info) for part in self.state.parts()}
                 info = all_infos.get(part_id)
             if info is None:
                 self._doubtful.add(key)

@@ -1,15 +1,24 @@
 """Which names ClickHouse sees, decided; a small model of its reader checks that no row is missing or doubled."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
-from mergelake.core.names import LEVEL_MAX, PartInfo
+from mergelake.core.names import LEVEL_MAX, PartInfo, merged_name
 from mergelake.log.state import State
-from mergelake.publish.plan import PublishedName, PublishPlan, empty_token, floor_part, plan_publish, shows
+from mergelake.publish.plan import (
+    PublishedName,
+    PublishPlan,
+    empty_token,
+    floor_part,
+    name_over,
+    over_all_before,
+    plan_publish,
+    shows,
+)
 from tests.helpers.work import bytecodes
 
 
@@ -22,8 +31,8 @@ def names(*texts: str, since_ms: int = 0) -> list[PublishedName]:
     return [PublishedName(t, info(t.removeprefix("drop-")), since_ms) for t in texts]
 
 
-def floors(state_floors: Mapping[str, int], blocks: int = 9) -> Callable[[str], PartInfo | None]:
-    return partial(floor_part, State(floors=state_floors, block_counter=blocks))
+def floors(state_floors: Mapping[str, int]) -> Callable[[str], PartInfo | None]:
+    return partial(floor_part, State(floors=state_floors))
 
 
 def plan(
@@ -69,9 +78,9 @@ def test_sources_stay_visible_until_their_merge_has_been_for_the_grace_period() 
 def test_a_dropped_partition_is_covered_by_one_empty_part() -> None:
     shown = names("a_1_1_0", "a_2_5_1", "b_6_6_0")
     done = plan(["b_6_6_0"], shown, a=5)
-    assert [(str(c.info), c.over) for c in done.cover] == [("a_1_5_500000005_9", ("a_1_1_0", "a_2_5_1"))]
+    assert [(str(c.info), c.over) for c in done.cover] == [("a_1_5_500000005_21474836480", ("a_1_1_0", "a_2_5_1"))]
     assert done.remove == ()
-    covered = shown + names("drop-a_1_5_500000005_9", since_ms=10_000)
+    covered = shown + names("drop-a_1_5_500000005_21474836480", since_ms=10_000)
     assert plan(["b_6_6_0"], covered, a=5) == PublishPlan((), (), ())
     assert set(plan(["b_6_6_0"], covered, now_ms=20_000, a=5).remove) == {"a_1_1_0", "a_2_5_1"}
 
@@ -82,7 +91,7 @@ def test_parts_that_were_dropped_singly_are_covered_each_alone() -> None:
     done = plan(["a_1_1_0", "a_4_4_0"], [shown[0], *shown[2:]])
     assert [str(c.info) for c in done.cover] == ["a_3_3_5"]
     done = plan(["a_4_4_0"], shown[:4], a=1)
-    assert [str(c.info) for c in done.cover] == ["a_1_1_500000001_9", "a_2_2_1", "a_3_3_5"]
+    assert [str(c.info) for c in done.cover] == ["a_1_1_500000001_4294967296", "a_2_2_1", "a_3_3_5"]
 
 
 def test_empty_parts_never_cross_whoever_plans_them_and_when() -> None:
@@ -90,13 +99,11 @@ def test_empty_parts_never_cross_whoever_plans_them_and_when() -> None:
     shown = names("a_1_2_7", "a_3_3_0")
     early = plan([], shown[:1], a=2).cover
     late = plan([], shown, a=3).cover
-    other = plan([], [*shown, *names("drop-a_1_2_500000002_9")], a=3).cover
+    other = plan([], [*shown, *names("drop-a_1_2_500000002_8589934592")], a=3).cover
     assert late[0].info == other[0].info
     assert late[0].info.covers(early[0].info)
     assert late[0].info.covers(plan([], shown[1:]).cover[0].info)
-    later = plan_publish({}, floors({"a": 3}, 12), shown, 10_000, 0).cover
-    assert later[0].info.covers(late[0].info)
-    assert plan([], names("a_3_3_0", "drop-a_1_3_500000003_8"), a=3).cover == ()
+    assert plan([], names("a_3_3_0", str(empty_token(late[0].info))), a=3).cover == ()
 
 
 class Reader:
@@ -117,61 +124,131 @@ class Reader:
         return self.loaded
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_a_reader_never_misses_or_doubles_a_row_whatever_happens(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    active: dict[str, PartInfo] = {}
-    dropped: dict[str, int] = {}
-    shown: dict[str, PublishedName] = {}
-    block, now, grace = 0, 0, int(random.choice([0, 3000]))
-    readers = [Reader(), Reader()]
-    for _ in range(80):
-        now += 1000
-        action = random.integers(0, 5)
-        if action == 0 or not active:
-            block += 1
-            active[f"p{block}"] = PartInfo("ab"[block % 2], block, block, 0)
-        elif action == 1:
-            partition = "ab"[random.integers(0, 2)]
-            members = sorted((i, k) for k, i in active.items() if i.partition_id == partition)
-            if len(members) >= 2:
+class World:
+    """Parts of two partitions as they come and go, and the names that publishers give them."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.active: dict[str, PartInfo] = {}
+        self.floors: dict[str, int] = {}
+        self.holes: dict[str, tuple[PartInfo, ...]] = {"a": (), "b": ()}
+        self.firsts: dict[str, int] = {}
+        self.block, self.now = 0, 0
+        self.shown: dict[str, PublishedName] = {}
+
+    def change(self) -> None:
+        """An insert, a merge, a drop of a partition or of a part, or a mutation."""
+        random, partition = self.random, "ab"[self.random.integers(0, 2)]
+        members = sorted((i, k) for k, i in self.active.items() if i.partition_id == partition)
+        match random.integers(0, 7):
+            case 1 if len(members) >= 2:
                 first = int(random.integers(0, len(members) - 1))
                 chosen = members[first : first + int(random.integers(2, 4))]
                 for _, key in chosen:
-                    del active[key]
-                low, high = chosen[0][0], chosen[-1][0]
-                level, mutation = (1 + max(i.level for i, _ in chosen), max(i.mutation for i, _ in chosen))
-                active[f"m{now}"] = PartInfo(partition, low.min_block, high.max_block, level, mutation)
-        elif action == 2 and random.random() < 0.3:
-            partition = "ab"[random.integers(0, 2)]
-            active = {k: i for k, i in active.items() if i.partition_id != partition}
-            dropped[partition] = block
-        elif action == 3:
-            block += 1
-            for key, old in list(active.items()):
-                rewritten = random.random() < 0.5  # else it is only marked
-                active[f"{key}-{block}" if rewritten else key] = replace(old, mutation=block)
-                if rewritten:
-                    del active[key]
-        for _ in range(2 if grace == 0 else 1):
-            # A marked part may be known by its new name, while the old one is shown.
-            newer = random.random() < 0.5
-            names = [replace(n, info=active.get(n.token, n.info)) if newer else n for n in shown.values()]
-            done = plan_publish(active, floors(dropped, block), names, now, grace)
+                    del self.active[key]
+                self.active[f"m{self.now}"] = merged_name([i for i, _ in chosen], self.holes[partition])
+            case 2 if random.random() < 0.6:
+                self.active = {k: i for k, i in self.active.items() if i.partition_id != partition}
+                self.floors[partition], self.holes[partition] = self.block, ()
+                self.firsts.pop(partition, None)
+                for _ in range(int(random.integers(0, 3))):
+                    self.insert(partition)
+            case 3:
+                self.block += 1
+                for key, old in list(self.active.items()):
+                    rewritten = random.random() < 0.5  # else it is only marked
+                    self.active[f"{key}-{self.block}" if rewritten else key] = replace(old, mutation=self.block)
+                    if rewritten:
+                        del self.active[key]
+            case 4 if members:
+                gone, key = members[random.integers(0, len(members))]
+                del self.active[key]
+                self.holes[partition] += (merged_name([gone]),)
+            case _:
+                self.insert(partition)
+
+    def insert(self, partition: str) -> None:
+        self.block += 1
+        emptied = not any(i.partition_id == partition for i in self.active.values())
+        if emptied and (partition in self.floors or self.holes[partition]):
+            self.firsts[partition] = self.block
+        self.active[f"p{self.block}"] = PartInfo(partition, self.block, self.block, int(self.random.integers(0, 3)))
+
+    def named(self) -> dict[str, PartInfo]:
+        """The active parts by the names that they are published by."""
+        return {key: name_over(State(firsts=self.firsts), part) for key, part in self.active.items()}
+
+    def plan(self, grace: int) -> Callable[[], Iterator[None]]:
+        """What a publisher does from now on, a request at a time."""
+        # A marked part may be known by its new name, while the old one is shown.
+        named, newer = self.named(), self.random.random() < 0.5
+        names = [replace(n, info=named.get(n.token, n.info)) if newer else n for n in self.shown.values()]
+        done = plan_publish(named, floors(dict(self.floors)), names, self.now, grace)
+
+        def steps() -> Iterator[None]:
             for part_id in done.add:
-                shown[part_id] = PublishedName(part_id, active[part_id], now)
+                self.shown[part_id] = PublishedName(part_id, named[part_id], self.now)
+                yield
             for cover in done.cover:
-                shown[cover.token] = PublishedName(empty_token(cover.info), cover.info, now)
-            if grace == 0:
-                continue
-            for token in done.remove:
-                del shown[token]
-        visible = {token: name.info for token, name in shown.items()}
+                self.shown[cover.token] = PublishedName(empty_token(cover.info), cover.info, self.now)
+                yield
+            if grace:
+                for token in done.remove:
+                    self.shown.pop(token, None)
+                    yield
+
+        return steps
+
+    def seen(self, reader: Reader) -> set[str]:
+        visible = {token: name.info for token, name in self.shown.items()}
+        parts = {str(i): token for token, i in visible.items() if not token.startswith("drop-")}
+        return {parts[name] for name in reader.refresh(visible) if name in parts}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_reader_never_misses_or_doubles_a_row_whatever_happens(seed: int) -> None:
+    world = World(seed)
+    grace = int(world.random.choice([0, 3000]))
+    often, seldom = Reader(), Reader()
+    late: list[Callable[[], Iterator[None]]] = []
+    for _ in range(80):
+        world.now += 1000
+        world.change()
+        if late and world.random.random() < 0.5:  # of a publisher that has planned before the change
+            for _ in late.pop()():
+                world.seen(often)
+        for _ in range(2 if grace == 0 else 1):
+            for _ in world.plan(grace)():
+                seen = world.seen(often)
+                for partition, first in world.firsts.items():  # never rows of before a drop beside those of after
+                    named = [world.shown[token].info for token in seen]
+                    there = [i.max_block >= first for i in named if i.partition_id == partition]
+                    alive = any(i.partition_id == partition and i.min_block == first for i in world.active.values())
+                    assert not alive or len({*there}) < 2, (partition, first, named)
         # One reader looks at every step, one at every second: within the grace period.
-        for reader in readers[: 1 + (now // 1000) % 2]:
-            parts = {str(i): token for token, i in visible.items() if not token.startswith("drop-")}
-            seen = {parts[name] for name in reader.refresh(visible) if name in parts}
-            assert seen == set(active)
+        for reader in (often, seldom)[: 1 + (world.now // 1000) % 2]:
+            assert world.seen(reader) == set(world.active)
+        if world.random.random() < 0.3 and grace == 0:
+            late = [world.plan(grace)]
+
+
+def test_a_part_over_all_before_covers_whatever_was_shown_of_them() -> None:
+    own, dropped = info("a_57_60_1_70"), floors({"a": 56})("a")
+    named = over_all_before(own)
+    assert (named.min_block, named.max_block) == (1, 60)
+    for other in (own, dropped, info("a_3_56_900_56"), over_all_before(info("a_40_56_900_56"))):
+        assert other is not None
+        assert named.covers(other)
+        assert not other.covers(named)
+    for later in ("a_57_60_1_71", "a_57_60_2_70", "a_57_61_2_70", "a_61_61_0"):
+        assert over_all_before(info(later)).covers(named)
+    done = plan_publish({}, floors({}), [PublishedName("x", named, 0)], 10_000, 0)
+    assert [c.info for c in done.cover] == [replace(named, mutation=named.mutation + 1)]
+    many = info("a_3000000000_3000000000_0")
+    assert over_all_before(many) == many
+    last = floors({"a": 3_999_999_999})("a")
+    assert last is not None
+    assert last.covers(over_all_before(info("a_2147483647_2147483648_5")))
 
 
 def test_a_plan_over_thousands_of_covered_names_takes_no_quadratic_time() -> None:
