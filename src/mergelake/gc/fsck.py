@@ -32,7 +32,7 @@ from mergelake.log.retention import foreign, reachable
 from mergelake.log.state import State
 from mergelake.log.verify import LogReport, Progress
 from mergelake.log.volatile import leaves, unfinished
-from mergelake.publish.plan import empty_info, name_over, over_all_before, part_of, projection_of, shows
+from mergelake.publish.plan import brought, empty_info, name_over, over_all_before, part_of, projection_of, shows
 from mergelake.publish.publish import agreed, publish
 from mergelake.table.handle import TableHandle
 from mergelake.table.listing import all_but_log, pages
@@ -187,8 +187,14 @@ def published(state: State, shown: Mapping[str, str], sizes: ObjectSizes) -> Ite
     named = {part_of(token) for token in shown}
     # Whether a retired part had a name over all blocks before, the log forgets when parts are dropped after it.
     retired = state.retired.find(named).items()
-    infos: dict[str, tuple[PartInfo, ...]] = {i: (part.info, over_all_before(part.info)) for i, part in retired}
-    infos |= {part.manifest.id: (name_over(state, part.info),) for part in state.parts() if part.manifest.id in named}
+    infos: dict[str, tuple[PartInfo, ...]] = {
+        i: (part.info, over_all_before(part.info, brought(part))) for i, part in retired
+    }
+    infos |= {
+        part.manifest.id: (name_over(state, part.info, part.added),)
+        for part in state.parts()
+        if part.manifest.id in named
+    }
     for token, name in sorted(shown.items()):
         empty = empty_info(token)
         wanted = infos.get(part_of(token), () if empty is None else (empty,))

@@ -117,6 +117,7 @@ class Draft:
         self._lost: list[ActivePart] = []
         self._floors = state.floors
         self._floor = state.floor
+        self._drops, self._drop = state.drops, state.drop
         self._holes = state.holes
         self._firsts = state.firsts
         self._tokens = state.tokens
@@ -241,6 +242,8 @@ class Draft:
             partitions=self._partitions,
             floors=self._floors,
             floor=self._floor,
+            drops=self._drops,
+            drop=self._drop,
             holes=self._holes,
             firsts=self._firsts,
             tokens=self._tokens,
@@ -362,7 +365,7 @@ class Draft:
 
     def _is_emptied(self, partition_id: str) -> bool:
         """Whether a partition had parts, and all of them were dropped. Reads none."""
-        if not (self._floor or partition_id in self._floors or partition_id in self._holes):
+        if not (self._drop or partition_id in self._drops or partition_id in self._holes):
             return False
         held = self._thawed.get(partition_id)
         if held is not None:
@@ -528,14 +531,17 @@ class Draft:
         if bound >= self._block_counter:
             self._forget(op)
         if op.partition_id is None:
-            self._floor = max(self._floor, bound)
+            if bound > self._floor:
+                self._floor, self._drop = bound, self._version
             self._floors = {name: floor for name, floor in self._floors.items() if floor > self._floor}
+            self._drops = {name: version for name, version in self._drops.items() if name in self._floors}
             self._firsts = {name: first for name, first in self._firsts.items() if first > self._floor}
         else:
             floors.setdefault(op.partition_id, bound)
         for partition_id, floor in floors.items():
             if floor > max(self._floor, self._floors.get(partition_id, 0)):
                 self._own("_floors")[partition_id] = floor
+                self._own("_drops")[partition_id] = self._version
             if self._firsts.get(partition_id, floor + 1) <= floor:
                 del self._own("_firsts")[partition_id]
 

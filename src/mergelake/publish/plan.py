@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import LEVEL_MAX, PartInfo, merged_name
-from mergelake.log.state import State
+from mergelake.log.state import ActivePart, RetiredPart, State
 
 GRACE_SECONDS = 300.0
 """How long a covered name stays visible: more than a reader's refresh interval and its longest query."""
@@ -45,11 +45,8 @@ _PLAIN = "plain-"
 _PROJECTION = "proj-"
 PART_DIRECTORY = rf"(?:{_PLAIN}|{_PROJECTION}\w+-)?[0-9a-f]{{32}}"
 """Pattern of a part's directories: of its own objects, and of its published files."""
-_OVER_LEVEL = 500_000_000
-"""Above all levels of merges; the last block is added, so that of two names that begin with block 1 one covers."""
-_BLOCKS = 1 << 32
-"""More than a block, a level and a mutation come to."""
-_MUTATION_MAX = (1 << 63) - 1
+_OVER_LEVEL = 1_000_000_000
+"""Above all levels of merges. Twice a version of the log is added: later names over the same blocks cover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +109,8 @@ def shown_token(manifest: PartManifest) -> str:
 
 def shows(name: PartInfo, part: PartInfo) -> bool:
     """Whether a published name is that of a part, now or before mutations that did not change it."""
-    return name.mutation <= part.mutation and replace(name, mutation=part.mutation) == part
+    level = min(name.level, part.level) if part.level >= _OVER_LEVEL else part.level
+    return name.mutation <= part.mutation and replace(part, level=level, mutation=name.mutation) == name
 
 
 def part_of(token: str) -> str:
@@ -147,39 +145,39 @@ def empty_info(token: str) -> PartInfo | None:
     return PartInfo.try_parse(token[len(_EMPTY) :]) if token.startswith(_EMPTY) else None
 
 
-def name_over(state: State, info: PartInfo) -> PartInfo:
-    """The name by which an active part is published: its own, or `over_all_before`."""
-    return over_all_before(info) if state.firsts.get(info.partition_id) == info.min_block else info
+def name_over(state: State, info: PartInfo, version: int) -> PartInfo:
+    """The name by which a part that a `version` brought is published: its own, or `over_all_before`.
+
+    `version` is 0 for a name that is a published one already.
+    """
+    is_first = version and state.firsts.get(info.partition_id) == info.min_block
+    return over_all_before(info, version) if is_first else info
 
 
-def over_all_before(info: PartInfo) -> PartInfo:
+def brought(part: ActivePart | RetiredPart) -> int:
+    """The version that brought a part by its name; the last that has it of one that was detached, which forgets it."""
+    return part.retired - 1 if isinstance(part, RetiredPart) and part.noted > part.retired else part.added
+
+
+def over_all_before(info: PartInfo, version: int) -> PartInfo:
     """The name over all blocks before, too, of a part before which all others were dropped.
 
-    The level follows from the last block, and the mutation is above those of all such parts that began before; of parts
-    that begin with the same block it grows with level and mutation, so that a part covers what its own name covers.
+    It covers all names that were published of the partition before: the level follows from the version that brought
+    the part, and what was dropped has mutations below its first block.
 
-    >>> str(over_all_before(PartInfo("a", 57, 60, 1)))
-    'a_1_60_500000060_240518168577'
+    >>> str(over_all_before(PartInfo("a", 57, 60, 1), 42))
+    'a_1_60_1000000085_56'
     """
-    if info.min_block > _MUTATION_MAX // _BLOCKS:  # too many blocks for such a name
+    level = _OVER_LEVEL + 2 * version + 1
+    if level >= LEVEL_MAX:  # too many versions for such names
         return info
-    return _over(info.partition_id, info.max_block, (info.min_block - 1) * _BLOCKS + info.level + info.mutation)
+    return PartInfo(info.partition_id, 1, info.max_block, level, max(info.mutation, info.min_block - 1))
 
 
 def floor_part(state: State, partition_id: str) -> PartInfo | None:
     """The empty part over all blocks that drops of ranges removed from a partition; None if there was no such drop."""
-    floor = state.floor_of(partition_id)
-    return _over(partition_id, floor, floor * _BLOCKS) if floor else None
-
-
-def _over(partition_id: str, last: int, order: int) -> PartInfo:
-    level = min(_OVER_LEVEL + last, LEVEL_MAX)
-    return PartInfo(partition_id, 1, last, level, min(order, _MUTATION_MAX))
-
-
-def _empty_over(info: PartInfo) -> PartInfo:
-    """The name of an empty part over the blocks of one part."""
-    return replace(info, mutation=info.mutation + 1) if info.mutation >= _BLOCKS else merged_name([info])
+    floor, level = state.floor_of(partition_id), _OVER_LEVEL + 2 * state.drop_of(partition_id)
+    return PartInfo(partition_id, 1, floor, min(level, LEVEL_MAX), floor) if floor else None
 
 
 def plan_publish(
@@ -243,7 +241,7 @@ def _empty_parts(bare: list[PublishedName], floor: PartInfo | None) -> list[Empt
     last = floor.max_block if floor is not None else 0
     below = tuple(name.token for name in bare if name.info.max_block <= last)
     alone = [name for name in bare if not name.empty]
-    covers = [EmptyPart(_empty_over(name.info), (name.token,)) for name in alone if name.info.max_block > last]
+    covers = [EmptyPart(merged_name([name.info]), (name.token,)) for name in alone if name.info.max_block > last]
     if floor is not None and len(covers) < len(alone):
         covers.insert(0, EmptyPart(floor, below))
     return covers

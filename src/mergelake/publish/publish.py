@@ -184,7 +184,7 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
     if not len(shown):
         store.put(f"{directory}/__root/format_version.txt", b"1")
     adding = {shown_token(active[part_id].manifest): active[part_id] for part_id in plan.add}
-    infos = {token: name_over(state, part.info) for token, part in adding.items()}
+    infos = {token: name_over(state, part.info, part.added) for token, part in adding.items()}
     try:
         with Pool(_FILES_AT_ONCE, thread_name_prefix="mergelake-publish") as pool:
             over = {token for token, part in adding.items() if infos[token] != part.info}
