@@ -26,7 +26,7 @@ rebuilt at any time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -219,6 +219,14 @@ def plan_publish(
         left.update(each.info.partition_id for each in covers)
         cover += covers
     return PublishPlan(add, tuple(cover), tuple(name.token for name in shown if name.token in remove), frozenset(left))
+
+
+def uncovered(shown: Sequence[PublishedName]) -> Iterator[PublishedName]:
+    """The names that no other one covers: what a server that attaches the table now reads."""
+    for _, group in groupby(sorted(shown, key=lambda n: n.info), key=lambda name: name.info.partition_id):
+        names = list(group)
+        infos = _Infos([name.info for name in names])
+        yield from (name for name in names if infos.over(name.info).sum() == 1)
 
 
 class _Infos:

@@ -28,7 +28,7 @@ ClickHouse attaches the directory read-only by the statement of `definition.crea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -41,7 +41,7 @@ from mergelake.core.settings import TableSettings
 from mergelake.format.partition import Partition
 from mergelake.log.head_freshness import HEAD_FRESHNESS_S, Instant
 from mergelake.log.retention import reachable
-from mergelake.log.state import ActivePart, State
+from mergelake.log.state import ActivePart
 from mergelake.log.volatile import unfinished
 from mergelake.order.keys import table_keys
 from mergelake.parts.fetch import fetch_whole
@@ -56,8 +56,9 @@ from mergelake.publish.plan import (
     name_over,
     projection_token,
     shown_token,
+    uncovered,
 )
-from mergelake.publish.served import admit, forget_served, holds_other_names
+from mergelake.publish.served import forget_served, misread_versions, outdated, read_wrongly, serve
 from mergelake.publish.shown import Shown
 from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
@@ -152,6 +153,23 @@ def unpublish(handle: TableHandle) -> int:
     return len(keys)
 
 
+def shown_wrongly(handle: TableHandle) -> str:
+    """The published name of a part that servers see and read wrongly by the newest schema; empty if there is none.
+
+    One that the log has replaced since counts, too. One LIST, if the table has ever had such a schema.
+    """
+    if not misread_versions(handle.log.state):
+        return ""
+    shown = Shown()
+    names_shown(handle, shown)
+    active, others = shown.active(), misread_versions(shown.state)
+    for name in uncovered(shown.names()):
+        part = active.get(name.part_id)
+        if not name.empty and (part is None or part.manifest.schema_version in others):
+            return str(name.info)
+    return ""
+
+
 def names_shown(handle: TableHandle, shown: Shown) -> None:
     """Update the published names by one LIST, and then the state of the log, which maps them to parts."""
     shown.look(handle, _named_in)
@@ -171,12 +189,16 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
     if lacked:
         return PublishReport(shown.published, (), (), (), 0, tuple(mutation.name for mutation in lacked))
     if shown.served != state.schema_version:
-        if (reason := admit(handle, state, named=len(shown) > 0)) is not None:
+        reason, versions = read_wrongly(handle, state, named=len(shown) > 0)
+        if reason:
             return PublishReport(shown.published, (), (), (), 0, redefined=reason)
+        if others := outdated(state, state.parts()):
+            return PublishReport(shown.published, (), (), (), 0, outdated=others)
+        serve(handle, versions)
         shown.served = state.schema_version
     plan = shown.plan(_EVER_MS, 0)
-    if outdated := _outdated(state, [shown.active()[part_id] for part_id in plan.add]):
-        return PublishReport(shown.published, (), (), (), 0, outdated=outdated)
+    if others := outdated(state, [shown.active()[part_id] for part_id in plan.add]):
+        return PublishReport(shown.published, (), (), (), 0, outdated=others)
     if plan.remove and grace_ms:
         # The age of names is measured by the store's clock, which dated them.
         plan = shown.plan(Notes(store, directory, handle.ids).now_ms(), grace_ms)
@@ -225,13 +247,6 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
         tuple(str(listed[token]) for token in removed),
         stale - sum(empty_info(token) is None for token in removed),
     )
-
-
-def _outdated(state: State, parts: Sequence[ActivePart]) -> tuple[str, ...]:
-    """The names of the parts that a server would read wrongly by the names of their columns."""
-    versions = {part.manifest.schema_version for part in parts} - {state.schema_version}
-    others = {version for version in versions if holds_other_names(state.schemas[version], state.schema)}
-    return tuple(part.name for part in parts if part.manifest.schema_version in others)
 
 
 def _take_back(handle: TableHandle, added: Mapping[str, ActivePart], covers: Iterable[EmptyPart]) -> None:
