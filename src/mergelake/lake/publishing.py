@@ -89,15 +89,20 @@ class PublishMethods:
             INCOMPATIBLE_COLUMNS if what is published now would be read wrongly by it: see `publish`.
         """
         from mergelake.publish.definition import create_statement
-        from mergelake.publish.served import admit
+        from mergelake.publish.publish import shown_wrongly
+        from mergelake.publish.served import read_wrongly, serve
 
         if not isinstance(name, str):
             raise error("BAD_ARGUMENTS", f"{name!r} is no name of a table", "Give `database.table`")
-        reason = admit(self.handle, self.handle.log.state)
-        if reason is not None:
-            message = f"What is published of {self.name} would be read wrongly: {reason}"
+        message = f"What is published of {self.name} would be read wrongly"
+        reason, versions = read_wrongly(self.handle, self.handle.log.state)
+        if reason:
             hint = "DROP TABLE on the servers that have it, and publish(redefine=True) first"
-            raise error("INCOMPATIBLE_COLUMNS", message, hint)
+            raise error("INCOMPATIBLE_COLUMNS", f"{message}: {reason}", hint)
+        if part := shown_wrongly(self.handle):
+            reason = f"part {part} has a column or an index of before under a name that is another one's now"
+            raise error("INCOMPATIBLE_COLUMNS", f"{message}: {reason}", "publish() first")
+        serve(self.handle, versions)
         database, _, table = (name or self.name).rpartition(".")
         return create_statement(
             self.handle,

@@ -128,6 +128,9 @@ def encode_checkpoint(state: State, layout: SegmentLayout | None = None) -> byte
         "totals": totals_row,
         # Not hashed: older checkpoints lack them.
         "rows_version": state.rows_version,
+        "drops": dict(state.drops),
+        "drop": state.drop,
+        "firsts": dict(state.firsts),
         "written": [state.written.inserted, state.written.merged, state.written.requested],
     }
     sink = pa.BufferOutputStream()
@@ -424,6 +427,9 @@ def _state(root: Root, segments: Segments | None) -> State:
         floors=dict(header["floors"]),
         floor=header["floor"],
         holes={name: tuple(map(PartInfo.parse, held)) for name, held in header.get("holes", {}).items()},
+        drops=dict(header.get("drops", {})),
+        drop=header.get("drop", 0),
+        firsts=dict(header.get("firsts", {})),
         tokens=window_of(header["tokens"]),
         hashes=window_of(header["hashes"]),
         retired=_retired(root, segments),

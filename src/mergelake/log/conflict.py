@@ -465,6 +465,8 @@ def _check_drop(state: State, op: DropRange, position: int) -> Reject | None:
         for part in state.partitions.get(partition_id, ()):
             if part.info.min_block <= bound < part.info.max_block:
                 return Reject(f"Part {part.name} reaches across block {bound}")
+            if part.info.max_block <= bound < part.info.mutation:  # what is published over it could not cover its name
+                return Reject(f"Part {part.name} was mutated after block {bound} was given")
     return None
 
 

@@ -117,7 +117,9 @@ class Draft:
         self._lost: list[ActivePart] = []
         self._floors = state.floors
         self._floor = state.floor
+        self._drops, self._drop = state.drops, state.drop
         self._holes = state.holes
+        self._firsts = state.firsts
         self._tokens = state.tokens
         self._hashes = state.hashes
         self._retired = state.retired
@@ -240,7 +242,10 @@ class Draft:
             partitions=self._partitions,
             floors=self._floors,
             floor=self._floor,
+            drops=self._drops,
+            drop=self._drop,
             holes=self._holes,
+            firsts=self._firsts,
             tokens=self._tokens,
             hashes=self._hashes,
             retired=self._retired,
@@ -347,6 +352,8 @@ class Draft:
             self._block_counter += 1
             number = self._block_counter
             info = PartInfo(manifest.partition_id, number, number, manifest.level)
+            if self._is_emptied(manifest.partition_id):
+                self._own("_firsts")[manifest.partition_id] = number
             self._append(manifest.partition_id, self._activate(info, manifest))
         if op.detached:
             self._take_from_detached(op.detached)
@@ -362,6 +369,15 @@ class Draft:
         elif op.dedup_hash and self._window:
             self._own("_hashes")[op.dedup_hash] = insert
             self._trim_hashes()
+
+    def _is_emptied(self, partition_id: str) -> bool:
+        """Whether a partition had parts, and all of them were dropped. Reads none."""
+        if not (self._drop or partition_id in self._drops or partition_id in self._holes):
+            return False
+        held = self._thawed.get(partition_id)
+        if held is not None:
+            return not held
+        return partition_id not in self._partitions and partition_id not in self._appended
 
     def _publish(self, op: Publish) -> None:
         partition_id = op.part.partition_id
@@ -518,13 +534,19 @@ class Draft:
         if bound >= self._block_counter:
             self._forget(op)
         if op.partition_id is None:
-            self._floor = max(self._floor, bound)
+            if bound > self._floor:
+                self._floor, self._drop = bound, self._version
             self._floors = {name: floor for name, floor in self._floors.items() if floor > self._floor}
+            self._drops = {name: version for name, version in self._drops.items() if name in self._floors}
+            self._firsts = {name: first for name, first in self._firsts.items() if first > self._floor}
         else:
             floors.setdefault(op.partition_id, bound)
         for partition_id, floor in floors.items():
             if floor > max(self._floor, self._floors.get(partition_id, 0)):
                 self._own("_floors")[partition_id] = floor
+                self._own("_drops")[partition_id] = self._version
+            if self._firsts.get(partition_id, floor + 1) <= floor:
+                del self._own("_firsts")[partition_id]
 
     def _drop_parts(self, op: DropParts) -> None:
         parts = self._parts(op.partition_id)

@@ -232,10 +232,19 @@ class State:
     """By partition: the last block that a drop removed."""
     floor: int = 0
     """The same for drops of the whole table."""
+    drops: Mapping[str, int] = field(default_factory=dict)
+    """By partition: version of the entry that set `floors`; none in old states, before this was noted."""
+    drop: int = 0
+    """The same for `floor`."""
     holes: Mapping[str, tuple[PartInfo, ...]] = field(default_factory=dict)
     """By partition: infos of single dropped parts, with the level raised by one, until a part covers their blocks.
 
     Empty parts of these names are published to ClickHouse, so that part has to cover them.
+    """
+    firsts: Mapping[str, int] = field(default_factory=dict)
+    """By partition: the block that was added when all parts from before had been dropped, at the latest such time.
+
+    The part that has this block now is published to ClickHouse as one over all blocks before, too.
     """
     tokens: Mapping[str, RememberedInsert] = field(default_factory=dict)
     """Explicit deduplication tokens, oldest first."""
@@ -313,6 +322,10 @@ class State:
     def floor_of(self, partition_id: str) -> int:
         """The last block of a partition that a drop removed, 0 for none."""
         return max(self.floor, self.floors.get(partition_id, 0))
+
+    def drop_of(self, partition_id: str) -> int:
+        """Version of the entry that set `floor_of`; 0 for none, or if it is not known."""
+        return self.drops.get(partition_id, 0) if partition_id in self.floors else self.drop
 
     def find(self, name: str) -> ActivePart | None:
         """The active part with this ClickHouse name."""

@@ -4,13 +4,16 @@ ClickHouse lists names and never drops a part that no other part covers, so the 
 
 1. Every active part gets its name, in the order of commits. A merge's result covers its sources by its name: higher
    level, same blocks. A server loads parts one by one, so it sees a commit of several parts one by one, too.
-2. A published part that no active part covers is covered by an **empty part**: one over all blocks that a drop removed
-   from the partition, with a level above all levels of merges; or one with the level raised by one for each part that
-   was dropped singly. Names never intersect, even of concurrent or late publishers: all parts below a later drop have a
-   lower level, and a merge over a singly dropped part has a higher one.
-3. A covered name is removed once its cover has been visible for the grace period, so that a reader that
+2. The first part of a partition after all others were dropped (`State.firsts`) gets a name **over all blocks before**
+   (`name_over`), and so does what is merged from it. It takes the place of what was dropped in one instant: an
+   overwritten partition of one part is never seen in between.
+3. A published part that no active part covers is covered by an **empty part**: one over all blocks that a drop removed
+   from the partition; or one of the same blocks for each part that was dropped singly. Names never intersect, even of
+   concurrent or late publishers: those of rules 2 and 3 follow from the log alone, of two that begin with block 1 one
+   covers the other, and a merge over a singly dropped part has a higher level.
+4. A covered name is removed once its cover has been visible for the grace period, so that a reader that
    still holds the old list can finish. Empty parts stay until another part covers them.
-4. A part that mutations did not change keeps the name that it was shown by: only the mutation in its name has become
+5. A part that mutations did not change keeps the name that it was shown by: only the mutation in its name has become
    higher since (`MarkMutated`), and whatever covers the new name covers the old one.
 
 The token of a name (its directory) is the part's id; `plain-<id>` for a part with an object in the directory `<id>`
@@ -23,7 +26,7 @@ rebuilt at any time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -32,7 +35,7 @@ from numpy.typing import NDArray
 
 from mergelake.core.manifest import PartManifest
 from mergelake.core.names import LEVEL_MAX, PartInfo, merged_name
-from mergelake.log.state import State
+from mergelake.log.state import ActivePart, RetiredPart, State
 
 GRACE_SECONDS = 300.0
 """How long a covered name stays visible: more than a reader's refresh interval and its longest query."""
@@ -42,8 +45,8 @@ _PLAIN = "plain-"
 _PROJECTION = "proj-"
 PART_DIRECTORY = rf"(?:{_PLAIN}|{_PROJECTION}\w+-)?[0-9a-f]{{32}}"
 """Pattern of a part's directories: of its own objects, and of its published files."""
-_FLOOR_LEVEL = 500_000_000
-"""Above all levels of merges; the floor is added, so that a later drop covers the empty part of an earlier one."""
+_OVER_LEVEL = 1_000_000_000
+"""Above all levels of merges. Twice a version of the log is added: later names over the same blocks cover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,8 @@ def shown_token(manifest: PartManifest) -> str:
 
 def shows(name: PartInfo, part: PartInfo) -> bool:
     """Whether a published name is that of a part, now or before mutations that did not change it."""
-    return name.mutation <= part.mutation and replace(name, mutation=part.mutation) == part
+    level = min(name.level, part.level) if part.level >= _OVER_LEVEL else part.level
+    return name.mutation <= part.mutation and replace(part, level=level, mutation=name.mutation) == name
 
 
 def part_of(token: str) -> str:
@@ -141,11 +145,39 @@ def empty_info(token: str) -> PartInfo | None:
     return PartInfo.try_parse(token[len(_EMPTY) :]) if token.startswith(_EMPTY) else None
 
 
+def name_over(state: State, info: PartInfo, version: int) -> PartInfo:
+    """The name by which a part that a `version` brought is published: its own, or `over_all_before`.
+
+    `version` is 0 for a name that is a published one already.
+    """
+    is_first = version and state.firsts.get(info.partition_id) == info.min_block
+    return over_all_before(info, version) if is_first else info
+
+
+def brought(part: ActivePart | RetiredPart) -> int:
+    """The version that brought a part by its name; the last that has it of one that was detached, which forgets it."""
+    return part.retired - 1 if isinstance(part, RetiredPart) and part.noted > part.retired else part.added
+
+
+def over_all_before(info: PartInfo, version: int) -> PartInfo:
+    """The name over all blocks before, too, of a part before which all others were dropped.
+
+    It covers all names that were published of the partition before: the level follows from the version that brought
+    the part, and what was dropped has mutations below its first block.
+
+    >>> str(over_all_before(PartInfo("a", 57, 60, 1), 42))
+    'a_1_60_1000000085_56'
+    """
+    level = _OVER_LEVEL + 2 * version + 1
+    if level >= LEVEL_MAX:  # too many versions for such names
+        return info
+    return PartInfo(info.partition_id, 1, info.max_block, level, max(info.mutation, info.min_block - 1))
+
+
 def floor_part(state: State, partition_id: str) -> PartInfo | None:
     """The empty part over all blocks that drops of ranges removed from a partition; None if there was no such drop."""
-    floor = state.floor_of(partition_id)
-    level = min(_FLOOR_LEVEL + floor, LEVEL_MAX)
-    return PartInfo(partition_id, 1, floor, level, state.block_counter) if floor else None
+    floor, level = state.floor_of(partition_id), _OVER_LEVEL + 2 * state.drop_of(partition_id)
+    return PartInfo(partition_id, 1, floor, min(level, LEVEL_MAX), floor) if floor else None
 
 
 def plan_publish(
@@ -157,7 +189,8 @@ def plan_publish(
 ) -> PublishPlan:
     """The steps from the names `shown` to those of the `active` parts (by id); `floors`: `floor_part` of a state.
 
-    After its execution, a new plan is empty, except for names that wait for their grace period.
+    All names are as published (`name_over`). After its execution, a new plan is empty, except for names that wait for
+    their grace period.
     """
     known = {name.part_id for name in shown}
     add = tuple(sorted(active.keys() - known, key=lambda i: (active[i].max_block, active[i])))
@@ -186,6 +219,14 @@ def plan_publish(
         left.update(each.info.partition_id for each in covers)
         cover += covers
     return PublishPlan(add, tuple(cover), tuple(name.token for name in shown if name.token in remove), frozenset(left))
+
+
+def uncovered(shown: Sequence[PublishedName]) -> Iterator[PublishedName]:
+    """The names that no other one covers: what a server that attaches the table now reads."""
+    for _, group in groupby(sorted(shown, key=lambda n: n.info), key=lambda name: name.info.partition_id):
+        names = list(group)
+        infos = _Infos([name.info for name in names])
+        yield from (name for name in names if infos.over(name.info).sum() == 1)
 
 
 class _Infos:

@@ -7,7 +7,8 @@ extents) are copied to plain files first; their own objects stay, as mergelake r
 It is a one-way view of the log: list the tokens, read the log, plan (`plan.plan_publish`, of the partitions that may
 have changed: `shown`), then
 
-1. write the files and names of new active parts, merged ones before the names they cover are removed;
+1. write the files and names of new active parts, merged ones before the names they cover are removed, and those that
+   take the place of a dropped partition first;
 2. write the files and names of empty parts over dropped blocks;
 3. remove names whose cover has been visible for the grace period. Objects are never deleted here (`gc` deletes those of
    parts without a name).
@@ -20,14 +21,14 @@ Every step may be repeated, and a crash is harmless at any step. Two concurrent 
 ClickHouse knows the parts, and none of our pending mutations. So a version at which some part lacks one is not shown:
 such a round changes nothing and says so (`PublishReport.pending`); the version before stays visible until the mutations
 are written into parts. Then the files of all new parts are laid out first and their names put in one go, as a reader
-that refreshes in between sees some parts mutated and others not.
+that refreshes in between sees some parts mutated and others not; likewise when a dropped partition has parts again.
 
 ClickHouse attaches the directory read-only by the statement of `definition.create_statement`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -40,7 +41,7 @@ from mergelake.core.settings import TableSettings
 from mergelake.format.partition import Partition
 from mergelake.log.head_freshness import HEAD_FRESHNESS_S, Instant
 from mergelake.log.retention import reachable
-from mergelake.log.state import ActivePart, State
+from mergelake.log.state import ActivePart
 from mergelake.log.volatile import unfinished
 from mergelake.order.keys import table_keys
 from mergelake.parts.fetch import fetch_whole
@@ -48,8 +49,16 @@ from mergelake.parts.layout import layout
 from mergelake.parts.listing import CHUNK_BYTES, file_chunks, projection_names
 from mergelake.parts.part_spec import PartSpec, PartTarget
 from mergelake.parts.writer import PartWriter
-from mergelake.publish.plan import GRACE_SECONDS, EmptyPart, empty_info, projection_token, shown_token
-from mergelake.publish.served import admit, forget_served, holds_other_names
+from mergelake.publish.plan import (
+    GRACE_SECONDS,
+    EmptyPart,
+    empty_info,
+    name_over,
+    projection_token,
+    shown_token,
+    uncovered,
+)
+from mergelake.publish.served import forget_served, misread_versions, outdated, read_wrongly, serve
 from mergelake.publish.shown import Shown
 from mergelake.store.meter import Pool
 from mergelake.store.protocol import Store
@@ -144,6 +153,23 @@ def unpublish(handle: TableHandle) -> int:
     return len(keys)
 
 
+def shown_wrongly(handle: TableHandle) -> str:
+    """The published name of a part that servers see and read wrongly by the newest schema; empty if there is none.
+
+    One that the log has replaced since counts, too. One LIST, if the table has ever had such a schema.
+    """
+    if not misread_versions(handle.log.state):
+        return ""
+    shown = Shown()
+    names_shown(handle, shown)
+    active, others = shown.active(), misread_versions(shown.state)
+    for name in uncovered(shown.names()):
+        part = active.get(name.part_id)
+        if not name.empty and (part is None or part.manifest.schema_version in others):
+            return str(name.info)
+    return ""
+
+
 def names_shown(handle: TableHandle, shown: Shown) -> None:
     """Update the published names by one LIST, and then the state of the log, which maps them to parts."""
     shown.look(handle, _named_in)
@@ -163,12 +189,16 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
     if lacked:
         return PublishReport(shown.published, (), (), (), 0, tuple(mutation.name for mutation in lacked))
     if shown.served != state.schema_version:
-        if (reason := admit(handle, state, named=len(shown) > 0)) is not None:
+        reason, versions = read_wrongly(handle, state, named=len(shown) > 0)
+        if reason:
             return PublishReport(shown.published, (), (), (), 0, redefined=reason)
+        if others := outdated(state, state.parts()):
+            return PublishReport(shown.published, (), (), (), 0, outdated=others)
+        serve(handle, versions)
         shown.served = state.schema_version
     plan = shown.plan(_EVER_MS, 0)
-    if outdated := _outdated(state, [shown.active()[part_id] for part_id in plan.add]):
-        return PublishReport(shown.published, (), (), (), 0, outdated=outdated)
+    if others := outdated(state, [shown.active()[part_id] for part_id in plan.add]):
+        return PublishReport(shown.published, (), (), (), 0, outdated=others)
     if plan.remove and grace_ms:
         # The age of names is measured by the store's clock, which dated them.
         plan = shown.plan(Notes(store, directory, handle.ids).now_ms(), grace_ms)
@@ -176,17 +206,23 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
     if not len(shown):
         store.put(f"{directory}/__root/format_version.txt", b"1")
     adding = {shown_token(active[part_id].manifest): active[part_id] for part_id in plan.add}
+    infos = {token: name_over(state, part.info, part.added) for token, part in adding.items()}
     try:
         with Pool(_FILES_AT_ONCE, thread_name_prefix="mergelake-publish") as pool:
-            together = any(part.info.mutation for part in adding.values())
+            over = {token for token, part in adding.items() if infos[token] != part.info}
+            together = bool(over) or any(part.info.mutation for part in adding.values())
             for token, part in adding.items():
                 lay_out(store, directory, part.manifest, token, pool)
-                _name_projections(store, directory, part)
+                _name_projections(store, directory, part.manifest, infos[token])
                 if not together:
-                    _name(store, directory, token, part.info)
-            names = [pool.submit(_name, store, directory, t, p.info) for t, p in adding.items()] if together else []
-            for name in names:
-                name.result()
+                    _name(store, directory, token, infos[token])
+            if together:
+                # Those that take the place of what was dropped come first, as a server takes them in first, too:
+                # of a partition it may miss some of the new rows for a moment, and never shows old and new ones.
+                for now in (over, infos.keys() - over):
+                    named_now = [(token, info) for token, info in infos.items() if token in now]
+                    for put in [pool.submit(_name, store, directory, token, info) for token, info in named_now]:
+                        put.result()
         for cover in plan.cover:
             _write_empty(handle, state.schema, cover)
             _name(store, directory, cover.token, cover.info)
@@ -201,23 +237,16 @@ def _publish(handle: TableHandle, shown: Shown, grace_seconds: float) -> Publish
         removed, named = shown.plan(_EVER_MS, 0).remove, shown.names()
     for tokens in (removed, shown.projections(frozenset(removed))):
         store.delete([f"{directory}/__meta/{token}/prefix.path" for token in tokens])
-    infos = {name.token: name.info for name in named}
+    listed = {name.token: name.info for name in named}
     stale = sum(name.part_id not in active and not name.empty for name in named)
     shown.published = state.version
     return PublishReport(
         state.version,
         tuple(str(active[part_id].info) for part_id in plan.add),
         tuple(str(cover.info) for cover in plan.cover),
-        tuple(str(infos[token]) for token in removed),
+        tuple(str(listed[token]) for token in removed),
         stale - sum(empty_info(token) is None for token in removed),
     )
-
-
-def _outdated(state: State, parts: Sequence[ActivePart]) -> tuple[str, ...]:
-    """The names of the parts that a server would read wrongly by the names of their columns."""
-    versions = {part.manifest.schema_version for part in parts} - {state.schema_version}
-    others = {version for version in versions if holds_other_names(state.schemas[version], state.schema)}
-    return tuple(part.name for part in parts if part.manifest.schema_version in others)
 
 
 def _take_back(handle: TableHandle, added: Mapping[str, ActivePart], covers: Iterable[EmptyPart]) -> None:
@@ -254,11 +283,11 @@ def lay_out(store: Store, directory: str, manifest: PartManifest, token: str, po
         put.result()
 
 
-def _name_projections(store: Store, directory: str, part: ActivePart) -> None:
+def _name_projections(store: Store, directory: str, manifest: PartManifest, info: PartInfo) -> None:
     """Name the projections of a part: ClickHouse does not look there before the part itself has its name."""
-    for name in projection_names(part.manifest.file_table()):
-        token = projection_token(part.manifest.id, name)
-        store.put(f"{directory}/__meta/{token}/prefix.path", f"{part.info}/{name}.proj/".encode())
+    for name in projection_names(manifest.file_table()):
+        token = projection_token(manifest.id, name)
+        store.put(f"{directory}/__meta/{token}/prefix.path", f"{info}/{name}.proj/".encode())
 
 
 def _name(store: Store, directory: str, token: str, info: PartInfo) -> None:

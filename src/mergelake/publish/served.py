@@ -4,14 +4,18 @@ A server reads the columns of parts by name, by the definition with which it att
 schema is *served* once a statement with it was printed or names of parts were put under it (`_served/<version>`, an
 empty object; without any, version 1 is if the table has names). Names are put only while every served version reads
 the same as the newest one: columns may be added and dropped, but no name may get another meaning.
+
+The newest version in turn must read all parts: a column that is added after another of its name was dropped is none to
+servers that attached the table in between, but it is in parts from before. Those are rewritten before the version is
+served.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mergelake.core.schema import Column, TableSchema
-from mergelake.log.state import State
+from mergelake.log.state import ActivePart, State
 from mergelake.order.collapsing import without_version
 from mergelake.table.handle import TableHandle
 
@@ -19,15 +23,17 @@ _FIRST = 1
 """The version that is served without an object for it."""
 
 
-def admit(handle: TableHandle, state: State, *, named: bool | None = None) -> str | None:
-    """Make the schema of a state a served one. If a served one reads it wrongly, nothing changes: why it does.
+def read_wrongly(handle: TableHandle, state: State, *, named: bool | None = None) -> tuple[str, set[int]]:
+    """Why a served version of the schema reads parts of the newest one wrongly; empty if none does.
 
-    `named`: whether names of parts are visible; None: not known yet. Costs one LIST, and one PUT for a new version;
-    nothing for a table that was never altered.
+    And the versions that are to be served then, which are not noted yet (`serve`).
+
+    `named`: whether names of parts are visible; None: not known yet. Costs one LIST; nothing for a table that was never
+    altered.
     """
     newest = state.schema_version
     if newest == _FIRST:
-        return None
+        return "", set()
     prefix = f"{handle.directory}/_served/"
     listed = {int(meta.key.removeprefix(prefix)) for meta in handle.store.list(prefix)}
     versions = listed
@@ -38,10 +44,28 @@ def admit(handle: TableHandle, state: State, *, named: bool | None = None) -> st
     for version in sorted(versions):
         reason = reads_wrongly(state.schemas[version], state.schema)
         if reason is not None:
-            return reason
-    for version in sorted((versions | {newest}) - listed):
-        handle.store.put(f"{prefix}{version}", b"")
-    return None
+            return reason, set()
+    return "", (versions | {newest}) - listed
+
+
+def serve(handle: TableHandle, versions: Iterable[int]) -> None:
+    """Note versions of the schema as served ones."""
+    for version in sorted(versions):
+        handle.store.put(f"{handle.directory}/_served/{version}", b"")
+
+
+def outdated(state: State, parts: Iterable[ActivePart]) -> tuple[str, ...]:
+    """The names of the parts that a server would read wrongly, by the newest version and the names of columns.
+
+    `parts` are not looked at if no schema has such parts.
+    """
+    others = misread_versions(state)
+    return tuple(part.name for part in parts if part.manifest.schema_version in others) if others else ()
+
+
+def misread_versions(state: State) -> set[int]:
+    """The versions of the schema with parts that a server would read wrongly by the newest one."""
+    return {version for version, schema in state.schemas.items() if holds_other_names(schema, state.schema)}
 
 
 def forget_served(handle: TableHandle) -> None:

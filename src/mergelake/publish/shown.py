@@ -19,13 +19,15 @@ from typing import TypeAlias
 
 from mergelake.core.names import PartInfo
 from mergelake.log.part_map import Partitions
-from mergelake.log.state import ActivePart, State
+from mergelake.log.state import ActivePart, RetiredPart, State
 from mergelake.publish.plan import (
     PublishedName,
     PublishPlan,
+    brought,
     empty_info,
     floor_part,
     is_projection,
+    name_over,
     part_of,
     plan_publish,
 )
@@ -34,6 +36,9 @@ from mergelake.table.handle import TableHandle
 
 ReadName = Callable[[Store, str], PartInfo | None]
 """Reads the name of a part that the log has forgotten; None if it is gone."""
+
+Named: TypeAlias = tuple[PartInfo, int]
+"""A part's own name and the version that brought it, which its published name follows from; a published one and 0."""
 
 Listed: TypeAlias = list[ObjectMeta]
 """A listing of a table's names, in order."""
@@ -68,7 +73,7 @@ class Shown:
         """Key -> time of the last listing."""
         self._tokens: set[str] = set()
         """Tokens of the names."""
-        self._infos: dict[str, PartInfo] = {}
+        self._infos: dict[str, Named] = {}
         self._by_partition: dict[str, set[str]] = {}
         self._open: set[str] = set()
         self._doubtful: set[str] = set()
@@ -132,11 +137,12 @@ class Shown:
     def plan(self, now_ms: int, grace_ms: int) -> PublishPlan:
         """The result of `plan_publish` for the open partitions."""
         self.planned += len(self._open)
-        active = {part_id: part.info for part_id, part in self.active().items()}
+        active = self.active()
         for name in self.names():
             if name.part_id in active:  # marked since, and perhaps shown anew: what covers this covers an older name
-                self._infos[f"{self._prefix}{name.token}/prefix.path"] = active[name.part_id]
-        plan = plan_publish(active, partial(floor_part, self.state), self.names(), now_ms, grace_ms)
+                self._infos[f"{self._prefix}{name.token}/prefix.path"] = _named(active[name.part_id])
+        infos = {part_id: name_over(self.state, *_named(part)) for part_id, part in active.items()}
+        plan = plan_publish(infos, partial(floor_part, self.state), self.names(), now_ms, grace_ms)
         self._open = set(plan.open)
         return plan
 
@@ -148,19 +154,22 @@ class Shown:
     def names(self) -> list[PublishedName]:
         """The names of the partitions that are open, in the order of the listing."""
         keys = sorted(key for name in self._open for key in self._by_partition.get(name, ()))
-        return [PublishedName(self._token(key), self._infos[key], self._listed[key]) for key in keys]
+        return [
+            PublishedName(self._token(key), name_over(self.state, *self._infos[key]), self._listed[key]) for key in keys
+        ]
 
     def _token(self, key: str) -> str:
         return key[len(self._prefix) :].partition("/")[0]
 
     def _forget(self, key: str) -> None:
-        info = self._infos.pop(key, None)
-        if info is not None:
-            held = self._by_partition[info.partition_id]
+        named = self._infos.pop(key, None)
+        if named is not None:
+            partition_id = named[0].partition_id
+            held = self._by_partition[partition_id]
             held.remove(key)
             if not held:
-                del self._by_partition[info.partition_id]
-            self._open.add(info.partition_id)
+                del self._by_partition[partition_id]
+            self._open.add(partition_id)
 
     def _learn_state(self, state: State) -> None:
         changed = state.partitions.touched_since(self._partitions) if self._partitions is not None else None
@@ -179,11 +188,11 @@ class Shown:
         self._partitions, self.state = state.partitions, state
 
     def _learn_names(
-        self, store: Store, fresh: Sequence[str], unchanged: Mapping[str, PartInfo], read_name: ReadName
+        self, store: Store, fresh: Sequence[str], unchanged: Mapping[str, Named], read_name: ReadName
     ) -> None:
         """Map fresh names to infos: first of parts in open partitions, then of retired and of all active parts."""
-        near = {part_id: part.info for part_id, part in self.active().items()} if fresh else {}
-        all_infos: dict[str, PartInfo] | None = None
+        near = {part_id: _named(part) for part_id, part in self.active().items()} if fresh else {}
+        all_infos: dict[str, Named] | None = None
         wanted = {part_of(key[len(self._prefix) :].partition("/")[0]) for key in fresh if key not in unchanged}
         retired_parts = self.state.retired.find(wanted - near.keys())
         for key in fresh:
@@ -192,15 +201,22 @@ class Shown:
                 continue
             part_id = part_of(token)
             retired = retired_parts.get(part_id)
-            info = unchanged.get(key) or near.get(part_id) or (retired.info if retired else empty_info(token))
-            if info is None:
+            named = unchanged.get(key) or near.get(part_id) or (_named(retired) if retired else None)
+            info = empty_info(token)
+            if named is None and info is None:
                 if all_infos is None:
-                    all_infos = {part.manifest.id: part.info for part in self.state.parts()}
-                info = all_infos.get(part_id)
-            if info is None:
-                self._doubtful.add(key)
-                info = read_name(store, key)
-            if info is not None:
-                self._infos[key] = info
-                self._by_partition.setdefault(info.partition_id, set()).add(key)
-                self._open.add(info.partition_id)
+                    all_infos = {part.manifest.id: _named(part) for part in self.state.parts()}
+                named = all_infos.get(part_id)
+                if named is None:
+                    self._doubtful.add(key)
+                    info = read_name(store, key)
+            if named is None and info is not None:
+                named = (info, 0)
+            if named is not None:
+                self._infos[key] = named
+                self._by_partition.setdefault(named[0].partition_id, set()).add(key)
+                self._open.add(named[0].partition_id)
+
+
+def _named(part: ActivePart | RetiredPart) -> Named:
+    return part.info, brought(part)
