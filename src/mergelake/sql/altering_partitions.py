@@ -30,7 +30,7 @@ def alter_partitions(db: Database, statement: s.AlterPartitions) -> None:
         elif command.action == "replace":
             table.replace_partition(source=other, partition_id=partition_id)
         else:
-            table.attach_partition_from(source=other, partition_id=partition_id)
+            table.attach_partition_from(source=other, partition_id=partition_id, every=partition_id is None)
 
 
 def _scope(table: Table, command: s.PartitionCommand) -> str | None:

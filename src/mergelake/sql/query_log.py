@@ -30,6 +30,7 @@ _KINDS = {
     s.CreateDatabase: "Create", s.CreateTable: "Create", s.CloneTable: "Create",
     s.CreateView: "Create",
     s.DropDatabase: "Drop", s.DropTable: "Drop", s.TruncateTable: "Drop",
+    s.TruncateTables: "Drop",
     s.UndropTable: "Undrop", s.UndropDatabase: "Undrop",
     s.RenameDatabase: "Rename", s.RenameTable: "Rename", s.ExchangeTables: "Rename",
     s.AlterPartitions: "Alter", s.AlterSchema: "Alter", s.WriteProjection: "Alter", s.MaterializeTtl: "Alter",

@@ -57,10 +57,12 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class DropDatabase:
-    """DROP DATABASE."""
+    """DROP DATABASE, and TRUNCATE DATABASE: all its tables go."""
 
     name: str
     if_exists: bool = False
+    keeps_name: bool = False
+    """TRUNCATE: the database stays, empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,15 @@ class TruncateTable:
     """TRUNCATE TABLE."""
 
     name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTables:
+    """TRUNCATE ALL TABLES FROM database [[NOT] [I]LIKE 'pattern']."""
+
+    database: str
+    like: Like | None = None
     if_exists: bool = False
 
 
@@ -440,6 +451,7 @@ Statement = (
     | CloneTable
     | DropTable
     | TruncateTable
+    | TruncateTables
     | RenameTable
     | ExchangeTables
     | Use
