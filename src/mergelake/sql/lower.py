@@ -18,6 +18,7 @@ from mergelake.query.statement.access import check_fixed, check_settings, denied
 from mergelake.query.statement.settings import plain_value
 from mergelake.sql import show, statements as s
 from mergelake.sql.altering_partitions import alter_partitions
+from mergelake.sql.altering_steps import alter_in_steps
 from mergelake.sql.ddl import with_columns
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.mutating import alter_schema, kill_mutations, materialize_ttl, run_mutation
@@ -143,6 +144,8 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             db.warehouse.undrop_database(name)
         case s.AlterSchema():
             alter_schema(db, statement)
+        case s.AlterSteps():
+            alter_in_steps(db, statement, lambda step: execute(db, step, script))
         case s.WriteProjection():
             _write_projection(db, statement)
         case s.MaterializeTtl():

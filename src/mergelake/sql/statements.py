@@ -406,6 +406,17 @@ class AlterSchema:
     files: tuple[IndexMutation, ...] = ()
 
 
+AlterStep = AlterSchema | Mutate | AlterPartitions | WriteProjection | MaterializeTtl
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSteps:
+    """ALTER TABLE with commands of several kinds, in their order: each step has neighbours of one kind."""
+
+    name: Name
+    steps: tuple[AlterStep, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Explain:
     """EXPLAIN."""
@@ -470,6 +481,7 @@ Statement = (
     | UndropTable
     | UndropDatabase
     | AlterSchema
+    | AlterSteps
     | WriteProjection
     | MaterializeTtl
     | Explain
