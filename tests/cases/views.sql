@@ -31,8 +31,12 @@ CREATE TABLE deep (k UInt32, p Tuple(a UInt8, b String), `n.a` Array(UInt8), `n.
 INSERT INTO deep SELECT number, (number % 3, toString(number)), [1, number], ['x', 'y'] FROM numbers(9);
 CREATE VIEW of_deep AS SELECT k, p.a, p.b AS b, n.a, deep.k AS q, n.b FROM deep;
 CREATE VIEW all_deep AS SELECT * FROM deep;
-CREATE VIEW in_zone AS SELECT k, toString(toDateTime(k, 'UTC')) AS t, d FROM t SETTINGS session_timezone = 'Asia/Tokyo'
+CREATE VIEW in_zone AS SELECT k, toString(toDateTime(k, 'UTC')) AS t, d FROM t SETTINGS session_timezone = 'Asia/Tokyo';
+CREATE VIEW by_place AS SELECT k, v FROM t ORDER BY 2, 1;
+CREATE VIEW alias_within AS SELECT (k AS z) + 1 AS y, z * 2 AS w FROM t
 -- selects
+SELECT k FROM by_place ORDER BY k LIMIT 3;
+SELECT w FROM alias_within ORDER BY w LIMIT 3;
 SELECT * FROM plain ORDER BY ALL;
 SELECT count() FROM plain;
 SELECT p.s FROM plain AS p WHERE p.k = 5 ORDER BY s;
