@@ -37,6 +37,10 @@ CREATE VIEW alias_within AS SELECT (k AS z) + 1 AS y, z * 2 AS w FROM t
 -- selects
 SELECT k FROM by_place ORDER BY k LIMIT 3;
 SELECT w FROM alias_within ORDER BY w LIMIT 3;
+SELECT k FROM plain WHERE plain.k = 5 AND viewed.plain.s = '5';
+SELECT viewed.t.k FROM t WHERE viewed.t.k = 7 AND t.s = '7';
+SELECT v, k FROM swapped AS x (k, v) WHERE x.v = 3 ORDER BY ALL;
+SELECT k FROM ranged(low = 3, high = 4) AS r (s, k, v) WHERE r.k < 9 ORDER BY k;
 SELECT * FROM plain ORDER BY ALL;
 SELECT count() FROM plain;
 SELECT p.s FROM plain AS p WHERE p.k = 5 ORDER BY s;

@@ -91,8 +91,9 @@ def test_each_form_is_spread(db, query):
 VIEWS = (
     "CREATE VIEW v AS SELECT OS, UserID, WatchID, RegionID AS r FROM hits WHERE OS < 30",
     "CREATE VIEW w AS SELECT r, count() AS c, uniq(UserID) AS u FROM v GROUP BY r",
-    "CREATE VIEW p AS SELECT WatchID, OS FROM hits WHERE OS >= {low:UInt8} AND RegionID IN "
-    "(SELECT RegionID FROM regions WHERE name LIKE {name:String})",
+    "CREATE VIEW named AS SELECT RegionID FROM regions WHERE name LIKE {like:String}",
+    "CREATE VIEW few AS SELECT * FROM hits WHERE OS > {low:UInt8}",
+    "CREATE VIEW p AS SELECT * FROM few(low = {low:UInt8}) WHERE RegionID IN (SELECT * FROM named(like = {name:String}))",
     "CREATE VIEW deep AS SELECT * FROM p(low = 3, name = '%7')",
     "CREATE VIEW final AS SELECT VisitID, Pages FROM visits FINAL",
     "CREATE TABLE hits_2 AS hits",

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from mergelake.query.embedded import engine
-from mergelake.query.expand.edits import applied
 from mergelake.query.statement.access import pure_functions
+from mergelake.query.statement.edits import applied
 from mergelake.query.statement.needs import aliases_in, scope_aliases
 from mergelake.query.statement.parsed_select import Item, ParsedSelect, Scope
 from mergelake.query.statement.select_parser import parse_select
