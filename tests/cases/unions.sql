@@ -17,6 +17,7 @@ CREATE TABLE no_tables (k UInt64, s String) ENGINE = Merge('merged', '^nothing')
 CREATE TABLE by_pattern (k Int64) ENGINE = Merge(REGEXP('^mer.ed$'), '^(hot|cold_1)$') COMMENT 'two';
 CREATE TABLE narrow (k UInt8, s String) ENGINE = Merge('merged', '^hot$')
 -- selects
+SELECT count(), sum(k) FROM merge('merged', '^hot') AS x (s, k) WHERE x.k > 3;
 SELECT k, s, v, n, d, w FROM merge('merged', '^hot(_new)?$') ORDER BY ALL;
 SELECT k, s FROM merge('^hot') ORDER BY ALL;
 SELECT k, s, _table, _database FROM merge(merged, 'hot') ORDER BY ALL;

@@ -31,8 +31,16 @@ CREATE TABLE deep (k UInt32, p Tuple(a UInt8, b String), `n.a` Array(UInt8), `n.
 INSERT INTO deep SELECT number, (number % 3, toString(number)), [1, number], ['x', 'y'] FROM numbers(9);
 CREATE VIEW of_deep AS SELECT k, p.a, p.b AS b, n.a, deep.k AS q, n.b FROM deep;
 CREATE VIEW all_deep AS SELECT * FROM deep;
-CREATE VIEW in_zone AS SELECT k, toString(toDateTime(k, 'UTC')) AS t, d FROM t SETTINGS session_timezone = 'Asia/Tokyo'
+CREATE VIEW in_zone AS SELECT k, toString(toDateTime(k, 'UTC')) AS t, d FROM t SETTINGS session_timezone = 'Asia/Tokyo';
+CREATE VIEW by_place AS SELECT k, v FROM t ORDER BY 2, 1;
+CREATE VIEW alias_within AS SELECT (k AS z) + 1 AS y, z * 2 AS w FROM t
 -- selects
+SELECT k FROM by_place ORDER BY k LIMIT 3;
+SELECT w FROM alias_within ORDER BY w LIMIT 3;
+SELECT k FROM plain WHERE plain.k = 5 AND viewed.plain.s = '5';
+SELECT viewed.t.k FROM t WHERE viewed.t.k = 7 AND t.s = '7';
+SELECT v, k FROM swapped AS x (k, v) WHERE x.v = 3 ORDER BY ALL;
+SELECT k FROM ranged(low = 3, high = 4) AS r (s, k, v) WHERE r.k < 9 ORDER BY k;
 SELECT * FROM plain ORDER BY ALL;
 SELECT count() FROM plain;
 SELECT p.s FROM plain AS p WHERE p.k = 5 ORDER BY s;
@@ -276,4 +284,23 @@ SELECT v FROM of_altered;
 SELECT k, v FROM over_altered WHERE k = 5;
 CREATE VIEW of_view AS SELECT k, s FROM of_altered;
 SELECT k FROM of_view WHERE k = 5;
-SELECT * FROM of_view WHERE k = 5
+SELECT * FROM of_view WHERE k = 5;
+CREATE DATABASE IF NOT EXISTS viewed_2;
+CREATE TABLE viewed_2.a (k UInt8) ENGINE = MergeTree ORDER BY k AS SELECT 1;
+CREATE TABLE viewed_2.b AS viewed_2.a;
+INSERT INTO viewed_2.b SELECT * FROM viewed_2.a;
+CREATE VIEW viewed_2.v AS SELECT count() AS n FROM viewed_2.a;
+TRUNCATE ALL TABLES FROM viewed_2 LIKE 'v';
+TRUNCATE TABLES FROM viewed_2 NOT ILIKE 'A';
+SELECT (SELECT n FROM viewed_2.v) AS n, (SELECT count() FROM viewed_2.b) AS c;
+TRUNCATE ALL TABLES FROM IF EXISTS viewed_2 LIKE 'a%' SYNC;
+SELECT * FROM viewed_2.v;
+TRUNCATE ALL TABLES FROM viewed_3;
+TRUNCATE ALL TABLES FROM IF EXISTS viewed_3;
+TRUNCATE DATABASE viewed_3;
+TRUNCATE DATABASE IF EXISTS viewed_3 NO DELAY;
+TRUNCATE DATABASE viewed_2 LIKE 'a';
+TRUNCATE DATABASE viewed_2 SYNC;
+SHOW TABLES FROM viewed_2;
+DROP TABLE IF EXISTS viewed_2.a SYNC NO DELAY;
+DROP DATABASE viewed_2 NO DELAY

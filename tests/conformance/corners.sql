@@ -43,3 +43,6 @@ SELECT max(k) FROM u HAVING max(k) > 1;
 SELECT 'FORMAT' FROM u;
 SELECT k AS format FROM u ORDER BY format;
 FROM u SELECT k ORDER BY k;
+SELECT x.arr, k FROM u AS x (arr, k) WHERE x.arr = 5;
+WITH c (a, b) AS (SELECT k, arr FROM u) SELECT a FROM c WHERE b = 6;
+WITH c (a, b) AS (SELECT k, arr FROM u), `d e` (f) AS (SELECT k FROM u) SELECT d.f FROM c JOIN `d e` AS d ON c.a = d.f WHERE b = 6;

@@ -90,7 +90,7 @@ def test_what_has_to_fit_is_what_has_to_fit_in_clickhouse(other, oracle):
 def test_odd_partitions_are_as_in_clickhouse(oracle):
     both = Both(oracle, "memory://")
     for statement in MOVES:
-        for partition in ("7", "(1, 2)", "ID '1'"):
+        for partition in ("7", "(1, 2)", "ID '1'", "ALL"):
             for names in ({"a": "a", "b": "b"}, {"a": "a", "b": "a"}, {"a": "e", "b": "a"}):
                 for name in "abe":
                     both.create(name, *STRUCTURES["fits"])
@@ -110,6 +110,7 @@ def test_random_moves_among_inserts_updates_and_merges(seed, oracle):
     for step in range(25):
         a, b = draw.sample(names, 2)
         partition = draw.choice(["0", "1", "2"])
+        moved = draw.choice([partition, "ALL"])  # ALL is for ATTACH alone, in ClickHouse too
         kind = draw.choice(["insert", "insert", "update", "delete", "merge", "move", "move", "move"])
         if kind == "insert":
             rows = ", ".join(
@@ -134,7 +135,7 @@ def test_random_moves_among_inserts_updates_and_merges(seed, oracle):
             both.ours.sql(f"OPTIMIZE TABLE {a}" + draw.choice(["", " FINAL"]))
         else:
             before = both.ours.warehouse.store.counters.copy()
-            both.run(draw.choice(MOVES).replace("{p}", partition), a=a, b=b)
+            both.run(draw.choice(MOVES).replace("{p}", moved), a=a, b=b)
             spent = both.ours.warehouse.store.counters - before
             assert not [what for what in spent.details if what.startswith("put data")], spent.details
         both.compare(names)

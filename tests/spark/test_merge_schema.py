@@ -77,3 +77,11 @@ def test_nothing_is_added_if_the_rows_are_refused(db: ml.Database, spark: Any) -
     save("SELECT 3 k, 'y' s, 1 other", mergeSchema="true", dedupToken="one")
     assert table.refresh() == version + 1
     assert not table.schema.has("other")
+    frame = spark.sql("SELECT 2 k, CAST(7 AS bigint) v, 1 other")
+    frame.write.format("mergelake").mode("overwrite").options(mergeSchema="true", replaceWhere="v != 1").save(
+        table.path
+    )
+    assert table.refresh() == version + 2
+    assert db.sql("SELECT k, v, s, other FROM t ORDER BY k").rows() == [(1, 1, None, None), (2, 7, None, 1)]
+    table.overwrite(spark.sql("SELECT 4 k, 'z' more"), merge_schema=True)
+    assert db.sql("SELECT k, s, other, more FROM t").rows() == [(4, None, None, "z")]

@@ -88,6 +88,50 @@ def test_each_form_is_spread(db, query):
     assert rows == expected
 
 
+VIEWS = (
+    "CREATE VIEW v AS SELECT OS, UserID, WatchID, RegionID AS r FROM hits WHERE OS < 30",
+    "CREATE VIEW w AS SELECT r, count() AS c, uniq(UserID) AS u FROM v GROUP BY r",
+    "CREATE VIEW named AS SELECT RegionID FROM regions WHERE name LIKE {like:String}",
+    "CREATE VIEW few AS SELECT * FROM hits WHERE OS > {low:UInt8}",
+    "CREATE VIEW p AS SELECT * FROM few(low = {low:UInt8}) WHERE RegionID IN (SELECT * FROM named(like = {name:String}))",
+    "CREATE VIEW deep AS SELECT * FROM p(low = 3, name = '%7')",
+    "CREATE VIEW final AS SELECT VisitID, Pages FROM visits FINAL",
+    "CREATE TABLE hits_2 AS hits",
+    "INSERT INTO hits_2 SELECT * FROM hits WHERE OS > 10",
+    "CREATE TABLE some ENGINE = Merge('web', '^hits')",
+    "CREATE VIEW all_of AS SELECT *, _table AS t FROM merge('web', '^hits')",
+    "ALTER TABLE hits_2 UPDATE OS = OS + 1 WHERE RegionID % 2 = 0",
+)
+OF_VIEWS = {
+    "SELECT OS, count(), sum(r) FROM v WHERE WatchID % 3 = 0 GROUP BY OS ORDER BY OS": True,
+    "SELECT a.OS, count() FROM v AS a JOIN regions AS g ON a.r = g.RegionID GROUP BY 1 ORDER BY 1": True,
+    "SELECT sum(c), max(u) FROM w": True,
+    "SELECT * FROM w WHERE r < 20 ORDER BY r": True,
+    "SELECT OS, count() FROM p(low = 1 + 1, name = '%3') GROUP BY OS ORDER BY OS": True,
+    "SELECT OS, max(WatchID) FROM deep GROUP BY OS ORDER BY OS": True,
+    "SELECT count(), sum(Pages) FROM final": False,  # FINAL of few rows
+    "SELECT OS, count() FROM some GROUP BY OS ORDER BY OS": True,
+    "SELECT _table, count() FROM some WHERE OS > 12 GROUP BY _table ORDER BY _table": True,
+    "SELECT t, OS, count() FROM all_of WHERE t = 'hits_2' GROUP BY ALL ORDER BY ALL": True,
+    "SELECT OS, WatchID, t FROM all_of WHERE RegionID < 9 ORDER BY ALL LIMIT 50": True,
+    "SELECT WatchID, sum(OS) OVER (PARTITION BY UserID ORDER BY WatchID) AS s FROM v ORDER BY ALL LIMIT 30": True,
+    "SELECT OS FROM (SELECT OS FROM v EXCEPT SELECT OS FROM hits_2) ORDER BY OS": True,
+}
+"""SELECT -> whether it is spread."""
+
+
+def test_views_and_unions_are_spread_as_what_they_stand_for(db, spark):
+    for statement in VIEWS:
+        db.sql(statement)
+    for query, is_spread in OF_VIEWS.items():
+        found = db.sql(query, settings={"executor": "spark"})
+        here = db.sql(query, settings={"executor": "local"})
+        assert (found.types, found.rows()) == (here.types, here.rows()), query
+        assert (found.stats.executor == "spark") == is_spread, (query, found.stats.reason)
+    rows = db.sql("SELECT OS, c FROM v JOIN w USING r WHERE OS = 2").spark(spark)
+    assert rows.count() == db.sql("SELECT count() FROM v JOIN w USING r WHERE OS = 2").scalar()
+
+
 def test_final_and_json_are_spread_where_the_tasks_attach_the_parts(db):
     db.sql("CREATE TABLE big (k UInt64, v UInt32, j JSON) ENGINE = ReplacingMergeTree(v) ORDER BY k")
     for version in range(3):

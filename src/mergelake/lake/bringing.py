@@ -43,16 +43,29 @@ class BringMethods(PartitionMethods):
         """Replace a partition by that of another table, which keeps it; the new version of this table."""
         return self._bring(source.handle, self.handle, value, partition_id, "replace")
 
-    def attach_partition_from(self, value: Any = None, *, source: Table, partition_id: str | None = None) -> int:
-        """Add the rows of a partition of another table, which keeps them; the new version of this table."""
-        return self._bring(source.handle, self.handle, value, partition_id, "attach")
+    def attach_partition_from(
+        self, value: Any = None, *, source: Table, partition_id: str | None = None, every: bool = False
+    ) -> int:
+        """Add the rows of a partition of another table, or of `every` one, which keeps them; the new version of this
+        table.
+        """
+        return self._bring(source.handle, self.handle, value, partition_id, "attach", every=every)
 
-    def _bring(self, source: TableHandle, target: TableHandle, value: Any, partition_id: str | None, kind: Kind) -> int:
-        if value is not None and partition_id is not None:
-            raise error("BAD_ARGUMENTS", "Give a partition by value or by partition_id, not both")
-        if value is None and partition_id is None and self.handle.schema.partition_by:
+    def _bring(
+        self,
+        source: TableHandle,
+        target: TableHandle,
+        value: Any,
+        partition_id: str | None,
+        kind: Kind,
+        *,
+        every: bool = False,
+    ) -> int:
+        if (value is not None) + (partition_id is not None) + every > 1:
+            raise error("BAD_ARGUMENTS", "Give a partition by value, by partition_id or as every=True, one of them")
+        if value is None and partition_id is None and not every and self.handle.schema.partition_by:
             raise error("BAD_ARGUMENTS", "Nothing says which partition is meant", "Give its value, or partition_id=")
         if source.store.url != target.store.url:
             raise error("BAD_ARGUMENTS", "The tables lie in different warehouses", "Parts are referred to, not copied")
-        chosen = self.partition_id(value) if partition_id is None else partition_id
+        chosen = None if every else self.partition_id(value) if partition_id is None else partition_id
         return bring_partition(source, target, chosen, kind, source.neighbour)

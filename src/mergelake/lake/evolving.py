@@ -16,6 +16,11 @@ def evolved_for(handle: TableHandle, data: Any) -> tuple[Any, Evolution | None]:
 
     Types of data that has none, such as lists of numbers, make no column wider.
     """
+    if type(data).__module__.startswith("pyspark."):
+        from mergelake.spark.write import evolved_for as evolved_for_frame, require_frame
+
+        require_frame(data, "append")
+        return data, evolved_for_frame(handle, data.schema)
     state = handle.refresh()
     if hasattr(data, "__arrow_c_stream__") and type(data).__module__.partition(".")[0] != "pandas":
         if not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):

@@ -11,7 +11,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.text import back_quote, quote_string
 from mergelake.mutate.commit import apply_mutations
 from mergelake.mutate.submit import Submitted, submit
-from mergelake.mutate.validate import Submission, Unsupported, unsupported_expression
+from mergelake.mutate.validate import Submission, Unsupported, unsupported_expression, validate
 from mergelake.query.embedded import engine
 from mergelake.query.statement.access import check_expression
 from mergelake.views.commands import Command
@@ -33,10 +33,26 @@ def submit_commands(
     try:
         return submit(table.handle, commands, given, unfinished_max=unfinished_max)
     except MergelakeError as failure:
-        unsupported = unsupported_expression(commands, table.schema, given)
-        if unsupported is None or unsupported.failure.name != failure.name or not engine.available():
-            raise
-        raise _judged(unsupported, table.schema) from None
+        raise _told(failure, commands, table.schema, given) from None
+
+
+def check_commands(table: Table, commands: Sequence[Command], schema: TableSchema) -> None:
+    """Raise the error of `submit_commands` for commands on a table that is yet to have this schema."""
+    given = Submission(table.handle.clock.now_ms(), table.name)
+    try:
+        validate(commands, schema, given)
+    except MergelakeError as failure:
+        raise _told(failure, commands, schema, given) from None
+
+
+def _told(
+    failure: MergelakeError, commands: Sequence[Command], schema: TableSchema, given: Submission
+) -> MergelakeError:
+    """The error to raise for one that `validate` raised."""
+    unsupported = unsupported_expression(commands, schema, given)
+    if unsupported is None or unsupported.failure.name != failure.name or not engine.available():
+        return failure
+    return _judged(unsupported, schema)
 
 
 def finish(table: Table, submitted: Submitted) -> None:

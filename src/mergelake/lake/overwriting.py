@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mergelake.core.errors import CorruptDataError, error
@@ -12,6 +12,8 @@ from mergelake.table.deduplication import InsertIdentity, known_token
 if TYPE_CHECKING:
     from mergelake.core.manifest import PartManifest
     from mergelake.core.schema import TableSchema
+    from mergelake.log.operations import LogOp
+    from mergelake.log.state import State
     from mergelake.table.handle import TableHandle
     from mergelake.table.insert import Commit
 
@@ -76,11 +78,12 @@ class OverwriteMethods:
         dynamic: bool = False,
         dedup_token: str | None = None,
         unchanged_since: int | None = None,
+        merge_schema: bool = False,
     ) -> Commit:
         """Replace rows by others in one commit: all rows of the table, those of a condition, or some partitions.
 
-        It never conflicts: whatever is committed before it goes, also rows that others inserted while these were
-        written. Older versions stay readable while they are kept.
+        It never conflicts with other writers of rows: whatever is committed before it goes, also rows that others
+        inserted while these were written. Older versions stay readable while they are kept.
 
         Parameters
         ----------
@@ -97,6 +100,9 @@ class OverwriteMethods:
         unchanged_since
             A version: ConflictError, and nothing is written, if rows were added, changed or removed after it. For data
             that was computed from the rows of that version.
+        merge_schema
+            As for `append`: columns of the data that the table lacks are added in the same commit, and numbers made
+            wider; columns that the data lacks stay. ConflictError if the table was altered meanwhile.
 
         Raises
         ------
@@ -116,6 +122,7 @@ class OverwriteMethods:
         >>> list(table.scan(ordered=True))
         [(1, 11), (2, 31), (3, 41)]
         """
+        from mergelake.lake.evolving import evolved_for
         from mergelake.mutate.validate import Submission
         from mergelake.table.insert import commit_parts, duplicate_of
         from mergelake.upsert.overwrite import Overwrite
@@ -124,13 +131,17 @@ class OverwriteMethods:
         known = known_token(handle, dedup_token)
         if known is not None:
             return duplicate_of(known, dedup_token or "")
+        data, evolution = evolved_for(handle, data) if merge_schema else (data, None)
         given = Submission(handle.clock.now_ms(), self.name)
         request = Overwrite.of(
             handle.schema, where, given, handle.ids.new_id(), dynamic=dynamic, unchanged_since=unchanged_since
         )
-        parts = self._parts_of(data, request.writing(handle.schema))
-        identity = InsertIdentity(dedup_token or "")
-        return commit_parts(handle, parts, identity, lambda state: request.operations(state, parts))
+        parts = self._parts_of(data, request.writing(handle.schema if evolution is None else evolution.schema))
+
+        def before(state: State) -> Sequence[LogOp]:
+            return [*(evolution.operations(state) if evolution else ()), *request.operations(state, parts)]
+
+        return commit_parts(handle, parts, InsertIdentity(dedup_token or ""), before)
 
     def _parts_of(self, data: Any, schema: TableSchema) -> list[PartManifest]:
         """The rows of data of a user, written as parts and not committed."""

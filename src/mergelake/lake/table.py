@@ -192,12 +192,12 @@ class Table(DefinitionMethods, TtlMethods, PublishMethods, BringMethods, Overwri
 
     def _append_frame(self, frame: Any, dedup_token: str | None, *, merge_schema: bool) -> Commit:
         """A Spark DataFrame: its tasks write the parts, this process commits them."""
-        from mergelake.spark.write import evolved_for, require_frame, write_frame
+        from mergelake.lake.evolving import evolved_for
+        from mergelake.spark.write import write_frame
         from mergelake.table.insert import commit_parts
 
         handle = self.handle
-        require_frame(frame, "append")
-        evolution = evolved_for(handle, frame.schema) if merge_schema else None
+        evolution = evolved_for(handle, frame)[1] if merge_schema else None
         schema = handle.schema if evolution is None else evolution.schema
         manifests = write_frame(
             frame, handle.store.spec, handle.directory, schema, handle.base_version(), self.env.states

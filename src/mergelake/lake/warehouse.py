@@ -179,6 +179,13 @@ class Warehouse:
         """Drop a database and its tables; UNKNOWN_DATABASE if there is none, unless `if_exists`."""
         self.catalog.drop_database(name, if_exists=if_exists)
 
+    def truncate_database(self, name: str, *, if_exists: bool = False) -> None:
+        """Drop all tables of a database in one commit, and keep the database; see `drop_database`.
+
+        UNDROP TABLE brings single tables back.
+        """
+        self.catalog.drop_database(name, if_exists=if_exists, tables_only=True)
+
     def undrop_database(self, name: str) -> list[str]:
         """Restore a dropped database with its tables, while their objects are kept; the names of the tables."""
         self.catalog.undrop_database(name)

@@ -100,9 +100,6 @@ class MergelakeDataSource(ds.DataSource):
                 "BAD_ARGUMENTS", f"The option {name} replaces rows, and the mode is append", 'mode("overwrite")'
             )
         handle = _open(options)
-        if overwrite and options.merge_schema:
-            message = 'The option mergeSchema with mode("overwrite") is not supported'
-            raise error("NOT_IMPLEMENTED", message, "Add the columns by ALTER TABLE, or append an empty frame, before")
         evolution = None
         if options.merge_schema:
             from mergelake.spark.write import evolved_for
@@ -234,7 +231,7 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         overwrite: Overwrite | None = None,
         evolution: Evolution | None = None,
     ) -> None:
-        """`overwrite` tells which rows are replaced; None: the rows are added, and maybe columns (`evolution`)."""
+        """`overwrite` tells which rows are replaced; None: the rows are added. `evolution`: what changes of columns."""
         self._place, self._base_version, self._token = place, base_version, dedup_token
         self._schema = schema if overwrite is None else overwrite.writing(schema)
         self._states, self._overwrite, self._evolution = states, overwrite, evolution
@@ -255,9 +252,8 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         request, evolution = self._overwrite, self._evolution
 
         def before(state: State) -> Sequence[LogOp]:
-            if evolution is not None:
-                return evolution.operations(state)
-            return () if request is None else request.operations(state, parts)
+            columns = () if evolution is None else evolution.operations(state)
+            return columns if request is None else [*columns, *request.operations(state, parts)]
 
         is_plain = request is None and evolution is None
         commit_parts(self._place.open(), parts, InsertIdentity(self._token or ""), None if is_plain else before)

@@ -1,7 +1,8 @@
 """ALTER TABLE t: commands separated by commas, each of which may stand in brackets.
 
 `COMMANDS` says by first words how a command is read. A file with commands of its own adds them there. A command is a
-`SchemaCommand`, a command of a mutation, one on partitions or parts, or a whole statement, which stands alone.
+`SchemaCommand`, a command of a mutation, one on partitions or parts, or a whole statement. Neighbours of one kind are
+done together; see `statements.AlterSteps`.
 
 Source: ClickHouse, `src/Parsers/ParserAlterQuery.cpp`.
 """
@@ -9,6 +10,8 @@ Source: ClickHouse, `src/Parsers/ParserAlterQuery.cpp`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import Any
 
 from mergelake.core.errors import error
 from mergelake.sql import (
@@ -28,7 +31,7 @@ from mergelake.sql.unsupported import HINTS
 from mergelake.table.alter.command import SchemaCommand
 
 Mutating = s.MutationCommand | s.ColumnMutation | s.IndexMutation
-Command = SchemaCommand | Mutating | s.PartitionCommand | s.Statement
+Command = SchemaCommand | Mutating | s.PartitionCommand | s.WriteProjection | s.MaterializeTtl
 Parse = Callable[[Cursor, s.Name], Command]
 """Reads what follows the first words of a command of ALTER TABLE `name`."""
 
@@ -47,7 +50,7 @@ _WORDS_MAX = max(len(words.split()) for words in COMMANDS)
 
 
 def alter(cursor: Cursor) -> s.Statement:
-    """What follows the word ALTER. NOT_IMPLEMENTED for commands that only ClickHouse has, and for some mixtures."""
+    """What follows the word ALTER. NOT_IMPLEMENTED for commands that only ClickHouse has."""
     cursor.expect("TABLE")
     name = cursor.table_name()
     refuse_cluster(cursor)
@@ -75,23 +78,32 @@ def _command(cursor: Cursor, name: s.Name) -> Command:
 
 def _statement(name: s.Name, commands: list[Command]) -> s.Statement:
     schema = tuple(command for command in commands if isinstance(command, SchemaCommand))
-    if len(schema) == len(commands):
-        return s.AlterSchema(name, schema)
     files = tuple(command for command in commands if isinstance(command, s.IndexMutation))
     if schema and len(schema) + len(files) == len(commands):
         return s.AlterSchema(name, schema, files)
-    mutation = tuple(command for command in commands if isinstance(command, Mutating))
-    if len(mutation) == len(commands):
-        return s.Mutate(name, mutation)
-    partitions = tuple(command for command in commands if isinstance(command, s.PartitionCommand))
-    if len(partitions) == len(commands):
-        return s.AlterPartitions(name, partitions)
-    if len(commands) == 1:
-        assert not isinstance(commands[0], SchemaCommand | Mutating | s.PartitionCommand)
-        return commands[0]
-    what = "UPDATE or DELETE" if mutation else "A command on partitions or parts"
-    message = f"{what} with other commands in one ALTER TABLE is not supported"
-    raise error("NOT_IMPLEMENTED", message, "Write a statement for each")
+    steps = [_step(name, kind, list(run)) for kind, run in groupby(commands, _kind)]
+    if sum(isinstance(step, s.AlterPartitions) for step in steps) > 1:
+        message = "Partition commands must be sequential in alter query"
+        raise error("QUERY_IS_PROHIBITED", message, "Write them one after the other, or a statement for each")
+    return steps[0] if len(steps) == 1 else s.AlterSteps(name, tuple(steps))
+
+
+def _kind(command: Command) -> object:
+    """What neighbours are done together."""
+    kinds = (SchemaCommand, Mutating, s.PartitionCommand)
+    return next((kind for kind in kinds if isinstance(command, kind)), id(command))
+
+
+def _step(name: s.Name, kind: object, run: list[Any]) -> s.AlterStep:
+    if kind is SchemaCommand:
+        return s.AlterSchema(name, tuple(run))
+    if kind is Mutating:
+        return s.Mutate(name, tuple(run))
+    if kind is s.PartitionCommand:
+        return s.AlterPartitions(name, tuple(run))
+    (statement,) = run
+    assert isinstance(statement, s.WriteProjection | s.MaterializeTtl)
+    return statement
 
 
 def _unknown(cursor: Cursor) -> Exception:

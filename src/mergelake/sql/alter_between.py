@@ -31,7 +31,7 @@ def _attach(cursor: Cursor, name: s.Name) -> s.PartitionCommand:
 
 
 def _with(action: str, partition: s.PartitionClause, cursor: Cursor) -> s.PartitionCommand:
-    if partition.every:
+    if partition.every and action != "attach":
         message = f"{action.upper()} PARTITION ALL between tables is not supported"
         raise error("SUPPORT_IS_DISABLED", message, "Write a command for each partition")
     return s.PartitionCommand(action, partition, other=cursor.table_name())

@@ -23,7 +23,7 @@ def _materialize(cursor: Cursor, name: s.Name) -> s.MaterializeTtl:
     return s.MaterializeTtl(name, partition_clause(cursor) if cursor.accept("IN") else None)
 
 
-COMMANDS: Mapping[str, Callable[[Cursor, s.Name], SchemaCommand | s.Statement]] = {
+COMMANDS: Mapping[str, Callable[[Cursor, s.Name], SchemaCommand | s.MaterializeTtl]] = {
     "MODIFY TTL": _modify,
     "REMOVE TTL": _remove,
     "MATERIALIZE TTL": _materialize,

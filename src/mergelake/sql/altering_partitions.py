@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 def alter_partitions(db: Database, statement: s.AlterPartitions) -> None:
     """Run the commands, one after the other; all are checked before the first."""
     table = db.open(statement.name)
-    scopes = [_scope(table, command) for command in statement.commands]
-    for command in statement.commands:
-        if command.action == "drop detached" and plain_value(db.settings.get("allow_drop_detached", "0")) != "1":
-            message = "Cannot execute query: DROP DETACHED PART is disabled"
-            raise error("SUPPORT_IS_DISABLED", message, "SET allow_drop_detached = 1")
-    others = [db.open(command.other) if command.other else None for command in statement.commands]
+    scopes, others = check_partitions(db, table, statement)
     for command, partition_id, other in zip(statement.commands, scopes, others, strict=True):
         if other is None:
             _run(table, command, partition_id)
@@ -30,7 +25,23 @@ def alter_partitions(db: Database, statement: s.AlterPartitions) -> None:
         elif command.action == "replace":
             table.replace_partition(source=other, partition_id=partition_id)
         else:
-            table.attach_partition_from(source=other, partition_id=partition_id)
+            table.attach_partition_from(source=other, partition_id=partition_id, every=partition_id is None)
+
+
+def check_partitions(
+    db: Database, table: Table, statement: s.AlterPartitions
+) -> tuple[list[str | None], list[Table | None]]:
+    """The id of the partition of each command, None for all and for a part; and the other table that it names.
+
+    Raises the errors of values of partitions, UNKNOWN_TABLE, and SUPPORT_IS_DISABLED for DROP DETACHED without its
+    setting.
+    """
+    scopes = [_scope(table, command) for command in statement.commands]
+    for command in statement.commands:
+        if command.action == "drop detached" and plain_value(db.settings.get("allow_drop_detached", "0")) != "1":
+            message = "Cannot execute query: DROP DETACHED PART is disabled"
+            raise error("SUPPORT_IS_DISABLED", message, "SET allow_drop_detached = 1")
+    return scopes, [db.open(command.other) if command.other else None for command in statement.commands]
 
 
 def _scope(table: Table, command: s.PartitionCommand) -> str | None:

@@ -18,6 +18,7 @@ from mergelake.query.statement.access import check_fixed, check_settings, denied
 from mergelake.query.statement.settings import plain_value
 from mergelake.sql import show, statements as s
 from mergelake.sql.altering_partitions import alter_partitions
+from mergelake.sql.altering_steps import alter_in_steps
 from mergelake.sql.ddl import with_columns
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.mutating import alter_schema, kill_mutations, materialize_ttl, run_mutation
@@ -62,8 +63,9 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case s.CreateDatabase(name, if_not_exists):
             if_not_exists = if_not_exists or _is_on(db, "create_if_not_exists")
             db.warehouse.create_database(name, if_not_exists=if_not_exists)
-        case s.DropDatabase(name, if_exists):
-            db.warehouse.drop_database(name, if_exists=if_exists)
+        case s.DropDatabase(name, if_exists, keeps_name):
+            drop = db.warehouse.truncate_database if keeps_name else db.warehouse.drop_database
+            drop(name, if_exists=if_exists)
         case s.RenameDatabase(name, new_name):
             db.warehouse.rename_database(name, new_name)
             if db.current_database == name:
@@ -81,6 +83,9 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case s.TruncateTable(name, if_exists):
             if not if_exists or _exists(db, name):
                 db.open(name).truncate()
+        case s.TruncateTables(database, like, if_exists):
+            if not if_exists or database in db.warehouse.databases():
+                _truncate_all(db, database, like)
         case s.RenameTable(pairs):
             db.warehouse.rename_tables([(db.full_name(old), db.full_name(new)) for old, new in pairs])
         case s.ExchangeTables(name, other):
@@ -139,6 +144,8 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
             db.warehouse.undrop_database(name)
         case s.AlterSchema():
             alter_schema(db, statement)
+        case s.AlterSteps():
+            alter_in_steps(db, statement, lambda step: execute(db, step, script))
         case s.WriteProjection():
             _write_projection(db, statement)
         case s.MaterializeTtl():
@@ -191,6 +198,18 @@ def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
 def _exists(db: Database, name: s.Name) -> bool:
     """Whether there is a table, a view or a union of this name."""
     return name.table in db.warehouse.catalog.refresh().names(name.database or db.current_database)
+
+
+def _truncate_all(db: Database, database: str, like: s.Like | None) -> None:
+    """Truncate the tables of a database whose names match; views, which have no rows, are left alone, as in ClickHouse.
+
+    All are opened before the first is truncated: NOT_IMPLEMENTED if a union is among them.
+    """
+    names = [name for name in db.table_names(database) if like is None or show.matches(name, like)]
+    virtual = {name: db.warehouse.catalog.state.virtual_table(database, name) for name in names}
+    views = {name for name, each in virtual.items() if each is not None and each.is_view}
+    for table in [db.open(s.Name(database, name)) for name in names if name not in views]:
+        table.truncate()
 
 
 def _create_union(db: Database, statement: s.CreateTable, union: TableSchema, *, if_not_exists: bool) -> None:

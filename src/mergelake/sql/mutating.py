@@ -38,12 +38,11 @@ _OF_INSERTS = ("input_format_", "date_time_input_")
 
 def run_mutation(db: Database, statement: s.Mutate) -> None:
     """Log a mutation, and wait for its end if a setting says so."""
-    _check_permitted(db, statement)
+    check_mutation(db, statement)
     table = db.open(statement.name)
     follows = any(isinstance(command, s.ColumnMutation | s.IndexMutation) for command in statement.commands)
     schema = table.handle.refresh().schema if follows else table.schema
-    made = [_command(table, command, lightweight=statement.lightweight) for command in statement.commands]
-    commands = [command for command in made if command is not None]
+    commands = commands_of(table, schema, statement)
     if not commands:
         return
     subqueries = Subqueries(db, table.schema, int(_setting(db, "mutations_max_literal_size_to_replace")))
@@ -116,7 +115,7 @@ def _killed(db: Database, row: Mapping[str, str], *, test: bool) -> str:
     return "waiting"
 
 
-def _check_permitted(db: Database, statement: s.Mutate) -> None:
+def check_mutation(db: Database, statement: s.Mutate) -> None:
     """Refuse system tables, statements that a setting disables, and settings that would change what they mean."""
     deletes = statement.deletes
     if (statement.name.database or db.current_database) in RESERVED:
@@ -143,20 +142,32 @@ def _setting(db: Database, name: str) -> str:
     return plain_value(db.settings.get(name, DEFAULTS.get(name, "0")))
 
 
+def commands_of(table: Table, schema: TableSchema, statement: s.Mutate) -> list[Command]:
+    """The commands of a mutation of `table`, whose schema is `schema`; without those that have nothing to do.
+
+    Subqueries stand in them as they were written. Raises the errors of values of partitions, and of unknown columns.
+    """
+    made = [_command(table, schema, command, lightweight=statement.lightweight) for command in statement.commands]
+    return [command for command in made if command is not None]
+
+
 def _command(
-    table: Table, command: s.MutationCommand | s.ColumnMutation | s.IndexMutation, *, lightweight: bool
+    table: Table,
+    schema: TableSchema,
+    command: s.MutationCommand | s.ColumnMutation | s.IndexMutation,
+    *,
+    lightweight: bool,
 ) -> Command | None:
-    """None if there is nothing to do."""
     partition_id = None if command.partition is None else _partition_id(table, command.partition)
     if isinstance(command, s.IndexMutation):
-        known = any(index.name == command.index for index in table.schema.indices)
+        known = any(index.name == command.index for index in schema.indices)
         return IndexCommand(command.index, command.clears, partition_id) if known else None
     if isinstance(command, s.ColumnMutation):
-        if command.if_exists and not table.schema.has(command.column):
+        if command.if_exists and not schema.has(command.column):
             return None
         if command.clears and partition_id is not None:
-            return clear_column(table.schema, command.column, partition_id)
-        return materialize_column(table.schema, command.column, partition_id)
+            return clear_column(schema, command.column, partition_id)
+        return materialize_column(schema, command.column, partition_id)
     if command.assignments:
         return Update(command.assignments, command.where, partition_id)
     return Delete(command.where, partition_id, lightweight)

@@ -101,7 +101,7 @@ def _drop(cursor: Cursor) -> s.Statement:
     if cursor.accept("DATABASE"):
         if_exists = cursor.if_exists()
         name = cursor.identifier("the name of a database")
-        cursor.accept("SYNC")
+        _skip_sync(cursor)
         return s.DropDatabase(name, if_exists)
     view = cursor.accept("VIEW")
     if not view and not cursor.accept("TABLE"):
@@ -110,9 +110,14 @@ def _drop(cursor: Cursor) -> s.Statement:
     names = [cursor.table_name()]
     while cursor.accept(","):
         names.append(cursor.table_name())
-    cursor.accept("SYNC")
-    cursor.accept("NO", "DELAY")
+    _skip_sync(cursor)
     return s.DropTable(tuple(names), if_exists, view)
+
+
+def _skip_sync(cursor: Cursor) -> None:
+    """Accept SYNC or NO DELAY, which say nothing new: what a statement drops is gone when it returns."""
+    if not cursor.accept("SYNC"):
+        cursor.accept("NO", "DELAY")
 
 
 def _undrop(cursor: Cursor) -> s.Statement:
@@ -130,12 +135,20 @@ def _undrop(cursor: Cursor) -> s.Statement:
 
 
 def _truncate(cursor: Cursor) -> s.Statement:
-    if cursor.at("DATABASE") or cursor.at("ALL"):
-        raise error("NOT_IMPLEMENTED", f"TRUNCATE {cursor.peek().upper} is not supported yet", "Truncate each table")
+    if cursor.accept("DATABASE"):
+        if_exists = cursor.if_exists()
+        database = cursor.identifier("the name of a database")
+        _skip_sync(cursor)
+        return s.DropDatabase(database, if_exists, keeps_name=True)
+    if cursor.accept("ALL", "TABLES", "FROM") or cursor.accept("TABLES", "FROM"):
+        if_exists = cursor.if_exists()
+        all_of = s.TruncateTables(cursor.identifier("the name of a database"), cursor.like(), if_exists)
+        _skip_sync(cursor)
+        return all_of
     cursor.accept("TABLE")
     if_exists = cursor.if_exists()
     name = cursor.table_name()
-    cursor.accept("SYNC")
+    _skip_sync(cursor)
     return s.TruncateTable(name, if_exists)
 
 

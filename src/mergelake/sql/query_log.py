@@ -29,11 +29,11 @@ _KINDS = {
     s.Select: "Select", s.Insert: "Insert", s.Optimize: "Optimize", s.Set: "Set", s.Use: "Use", s.Explain: "Explain",
     s.CreateDatabase: "Create", s.CreateTable: "Create", s.CloneTable: "Create",
     s.CreateView: "Create",
-    s.DropDatabase: "Drop", s.DropTable: "Drop", s.TruncateTable: "Drop",
+    s.DropDatabase: "Drop", s.DropTable: "Drop", s.TruncateTable: "Drop", s.TruncateTables: "Drop",
     s.UndropTable: "Undrop", s.UndropDatabase: "Undrop",
     s.RenameDatabase: "Rename", s.RenameTable: "Rename", s.ExchangeTables: "Rename",
     s.AlterPartitions: "Alter", s.AlterSchema: "Alter", s.WriteProjection: "Alter", s.MaterializeTtl: "Alter",
-    s.KillMutation: "KillQuery",
+    s.AlterSteps: "Alter", s.KillMutation: "KillQuery",
     s.CheckTable: "Check", s.Describe: "Describe", s.Exists: "Exists", s.ShowDatabases: "Show", s.ShowTables: "Show",
     s.ShowColumns: "Show", s.ShowCreateTable: "Show",
 }  # fmt: skip

@@ -57,10 +57,12 @@ class CreateDatabase:
 
 @dataclass(frozen=True, slots=True)
 class DropDatabase:
-    """DROP DATABASE."""
+    """DROP DATABASE, and TRUNCATE DATABASE: all its tables go."""
 
     name: str
     if_exists: bool = False
+    keeps_name: bool = False
+    """TRUNCATE: the database stays, empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,15 @@ class TruncateTable:
     """TRUNCATE TABLE."""
 
     name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TruncateTables:
+    """TRUNCATE ALL TABLES FROM database [[NOT] [I]LIKE 'pattern']."""
+
+    database: str
+    like: Like | None = None
     if_exists: bool = False
 
 
@@ -395,6 +406,17 @@ class AlterSchema:
     files: tuple[IndexMutation, ...] = ()
 
 
+AlterStep = AlterSchema | Mutate | AlterPartitions | WriteProjection | MaterializeTtl
+
+
+@dataclass(frozen=True, slots=True)
+class AlterSteps:
+    """ALTER TABLE with commands of several kinds, in their order: each step has neighbours of one kind."""
+
+    name: Name
+    steps: tuple[AlterStep, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Explain:
     """EXPLAIN."""
@@ -440,6 +462,7 @@ Statement = (
     | CloneTable
     | DropTable
     | TruncateTable
+    | TruncateTables
     | RenameTable
     | ExchangeTables
     | Use
@@ -458,6 +481,7 @@ Statement = (
     | UndropTable
     | UndropDatabase
     | AlterSchema
+    | AlterSteps
     | WriteProjection
     | MaterializeTtl
     | Explain

@@ -111,10 +111,10 @@ class Catalog:
 
         self._log.commit(build)
 
-    def drop_database(self, name: str, *, if_exists: bool = False) -> None:
+    def drop_database(self, name: str, *, if_exists: bool = False, tables_only: bool = False) -> None:
         """Remove a database with all its tables, atomically; UNKNOWN_DATABASE unless it may be missing.
 
-        `default` is empty afterwards, but still exists.
+        `default` is empty afterwards, but still exists; so does any with `tables_only`.
         """
         dropped: list[str] = []
 
@@ -122,7 +122,8 @@ class Catalog:
             dropped[:] = state.databases.get(name, {}).values()
             if name not in state.databases:
                 return () if if_exists else (DropDatabase(name),)
-            return (*(_removal(state, (name, table)) for table in state.names(name)), DropDatabase(name))
+            removals = [_removal(state, (name, table)) for table in state.names(name)]
+            return removals if tables_only else [*removals, DropDatabase(name)]
 
         self._commit_known(build)
         for table_id in dropped:

@@ -28,9 +28,13 @@ class _OtherOwners(Exception):
 
 
 def bring_partition(
-    source: TableHandle, target: TableHandle, partition_id: str, kind: Kind, open_table: Callable[[str], TableHandle]
+    source: TableHandle,
+    target: TableHandle,
+    partition_id: str | None,
+    kind: Kind,
+    open_table: Callable[[str], TableHandle],
 ) -> int:
-    """Bring a partition of `source` into `target`; returns the version of the target that has it.
+    """Bring a partition of `source`, or all (None), into `target`; returns the version of the target that has it.
 
     `move`: it is no longer in the source. `replace`: it takes the place of the partition in the target. `attach`: its
     rows are added. Without a part in the source nothing happens, and `replace` is BAD_ARGUMENTS.
@@ -61,11 +65,11 @@ def _try(
     seen: State,
     source: TableHandle,
     target: TableHandle,
-    partition_id: str,
+    partition_id: str | None,
     kind: Kind,
     open_table: Callable[[str], TableHandle],
 ) -> int:
-    parts = seen.partitions.get(partition_id, ())
+    parts = _parts(seen, partition_id)
     if not parts:
         _check_any(partition_id, kind)
         return target.log.state.version
@@ -78,7 +82,7 @@ def _try(
 
     def of_source(state: State) -> Sequence[TableOp]:
         chosen[:] = [state]
-        parts = state.partitions.get(partition_id, ())
+        parts = _parts(state, partition_id)
         if not parts or not _owners(parts) <= {*owners, source.directory, target.directory}:
             raise _OtherOwners
         plan[:] = [_plan(state, target.log.state)]
@@ -86,7 +90,7 @@ def _try(
 
     def _plan(state: State, there: State) -> Carried:
         check_fit(state.schema, there.schema)
-        parts = state.partitions[partition_id]
+        parts = _parts(state, partition_id)
         return carried(state, parts, source.directory, target.directory, there, target.ids, base_version)
 
     def _hold(state: State, owner: str) -> Sequence[TableOp]:
@@ -108,7 +112,12 @@ def _try(
     return commit_over(shares)[-1].version
 
 
-def _check_any(partition_id: str, kind: Kind) -> None:
+def _parts(state: State, partition_id: str | None) -> Sequence[ActivePart]:
+    """The parts of a partition, or of all."""
+    return tuple(state.parts()) if partition_id is None else state.partitions.get(partition_id, ())
+
+
+def _check_any(partition_id: str | None, kind: Kind) -> None:
     """The source has no part of the partition."""
     if kind == "replace":
         message = f"The source table has no parts in partition {partition_id}: REPLACE would only drop rows"
@@ -121,17 +130,17 @@ def _owners(parts: Sequence[ActivePart]) -> set[str]:
     return {name.split("/", 2)[1] for name in names}
 
 
-def _within(table: TableHandle, partition_id: str, kind: Kind) -> int:
+def _within(table: TableHandle, partition_id: str | None, kind: Kind) -> int:
     """The same table on both sides: its rows once more, or as they are."""
-    if partition_id not in table.log.state.partitions:
+    if not _parts(table.log.state, partition_id):
         _check_any(partition_id, kind)
         return table.log.state.version
     if kind != "attach":
         return table.log.state.version
 
     def build(state: State) -> Sequence[TableOp]:
-        parts = state.partitions.get(partition_id, ())
-        ops = carried(state, parts, table.directory, table.directory, state, table.ids, state.version).ops
+        parts, own = _parts(state, partition_id), table.directory
+        ops = carried(state, parts, own, own, state, table.ids, state.version).ops
         # Whatever the parts refer to in other tables is held already.
         return [replace(op, held=()) if isinstance(op, AddParts) else op for op in ops]
 

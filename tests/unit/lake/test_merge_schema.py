@@ -103,6 +103,42 @@ def test_two_at_a_time(tmp_path: Any, db: ml.Database) -> None:
     assert [column.name for column in table.schema.columns].count("new") == 1
     with pytest.raises(ConflictError, match="altered meanwhile"):
         table.append(rows(lambda: other.add_column("z", "Int8"), {"k": [9], "more": ["x"]}), merge_schema=True)
+    with pytest.raises(ConflictError, match="altered meanwhile"):
+        table.overwrite(rows(lambda: other.add_column("y", "Int8"), {"k": [9], "more": ["x"]}), merge_schema=True)
     assert table.refresh() == other.refresh()
     assert not table.schema.has("more")
     assert table.schema.types["new"] == parse_type("Nullable(String)")
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_an_overwrite_brings_columns_in_its_entry(db: ml.Database, pending: bool) -> None:
+    """Whatever goes: what stays has the new columns' defaults, and mutations that it lacks."""
+    table = db.table("t")
+    table.append({"k": [3, 4], "v": [3, 4]})
+    if pending:
+        table.update({"l": "'u'"}, where="k < 4")
+    old = {k: (k, k, "u" if pending and k < 4 else "", None, None) for k in (1, 2, 3, 4)}
+    version = table.refresh()
+    wide = 1 << 40
+    with refused(db, "UNKNOWN_IDENTIFIER"):
+        table.overwrite({"k": [9], "w": [1.5]}, "w > 1", merge_schema=True)
+    with refused(db, "NO_SUCH_COLUMN_IN_TABLE"):
+        table.overwrite({"k": [9], "w": [1.5]}, "k = 9")
+    with pytest.raises(MergelakeError, match="VIOLATED_CONSTRAINT"):
+        table.overwrite({"k": [9], "w": [1.5]}, "k = 1", merge_schema=True)
+    assert (table.refresh(), table.schema.has("w")) == (version, False)
+    rows = pa.table({"k": [3], "v": [wide], "w": [1.5]})
+    table.overwrite(rows, "k IN (1, 3)", merge_schema=True)
+    columns = ["k", "v", "l", "w", "z"]
+    assert sorted(table.scan(columns[:4])) == [old[2][:4], (3, wide, "", 1.5), old[4][:4]]
+    assert db.sql("SELECT k, v, w, m FROM t ORDER BY k").rows() == [
+        (2, 2, None, 4), (3, wide, 1.5, 2 * wide), (4, 4, None, 8),
+    ]  # fmt: skip
+    table.overwrite({"k": [6], "z": ["x"]}, dynamic=True, merge_schema=True)
+    assert sorted(table.scan(columns)) == [(3, wide, "", 1.5, None), (6, 0, "", None, "x")]
+    table.overwrite({"k": [7], "y": [True]}, merge_schema=True)
+    assert sorted(table.scan([*columns, "y"])) == [(7, 0, "", None, None, True)]
+    assert table.refresh() == version + 3
+    assert sorted(table.scan(["k", "l"], version=version)) == [(k, row[2]) for k, row in old.items()]
+    table.optimize(final=True)
+    assert all(table.check()["is_passed"].to_pylist())

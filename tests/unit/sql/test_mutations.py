@@ -16,6 +16,7 @@ from mergelake.sql import statements as s
 from mergelake.sql.parser import parse_one
 from mergelake.sql.subqueries import Subqueries
 from mergelake.store.memory import MemoryStore
+from tests.helpers.refusals import refused
 
 PAIRS = "CAST([(1, 'x'), (2, 'y')], 'Array(Tuple(UInt64, String))')"
 _NUMBERS = count()
@@ -383,3 +384,40 @@ def test_a_stale_table_learns_of_new_settings_first(db: ml.Database) -> None:
     db.sql("UPDATE t SET a = 1 WHERE 1")
     with pytest.raises(MergelakeError, match="TOO_MANY_MUTATIONS"):
         stale.delete("1")
+
+
+@pytest.mark.parametrize(
+    ("commands", "name"),
+    [
+        ("ADD COLUMN q UInt8, UPDATE nosuch = 1 WHERE 1", "NO_SUCH_COLUMN_IN_TABLE"),
+        ("ADD COLUMN q UInt8, UPDATE q = 1 WHERE zz = 1", "UNKNOWN_IDENTIFIER"),
+        ("UPDATE a = 1 WHERE 1, DROP COLUMN a, UPDATE a = 1 WHERE 1", "NO_SUCH_COLUMN_IN_TABLE"),
+        ("DELETE WHERE 1, ADD COLUMN k UInt8", "DUPLICATE_COLUMN"),
+        ("RENAME COLUMN a TO b, DELETE WHERE a = 1", "UNKNOWN_IDENTIFIER"),
+        ("ADD COLUMN q UInt8, DROP PARTITION (1, 2)", "INVALID_PARTITION_VALUE"),
+        ("DELETE WHERE 1, ATTACH PARTITION 1 FROM nosuch", "UNKNOWN_TABLE"),
+        ("DROP PARTITION 1, DELETE WHERE 1, DROP PARTITION 0", "QUERY_IS_PROHIBITED"),
+        ("UPDATE a = 1 WHERE 1, MODIFY COLUMN s UInt8", "BAD_ARGUMENTS"),
+    ],
+)
+def test_steps_are_checked_before_the_first_is_done(db: ml.Database, commands: str, name: str) -> None:
+    db.sql("ALTER TABLE t UPDATE s = 'x' WHERE k = 1")  # unfinished: its column stays as it is
+    with refused(db, name):
+        db.sql(f"ALTER TABLE t {commands}")
+
+
+def test_steps_stand_in_the_order_in_which_they_were_written(db: ml.Database) -> None:
+    """A mutation that a later step would make another one is written down before it; others are not."""
+    before = db.table("t").version
+    db.sql(
+        "ALTER TABLE t ADD COLUMN b Int64 DEFAULT k, UPDATE b = a WHERE k > 3, DELETE WHERE k = 5, ADD COLUMN c UInt8"
+    )
+    assert (db.table("t").version, len(open_ids(db))) == (before + 3, 1)
+    assert db.sql("SELECT k, b, c FROM t ORDER BY k").rows() == [(0, 0, 0), (1, 1, 0), (2, 2, 0), (3, 3, 0), (4, 40, 0)]
+    db.table("t").apply_mutations()
+    db.sql("ALTER TABLE t UPDATE b = 300 WHERE k = 0, MODIFY COLUMN b UInt8, UPDATE b = 301 WHERE k = 1")
+    assert db.sql("SELECT b FROM t ORDER BY k").rows() == [(44,), (45,), (2,), (3,), (40,)]
+    assert len(open_ids(db)) == 1
+    with pytest.raises(MergelakeError, match="CANNOT_PARSE_TEXT"):
+        db.sql("ALTER TABLE t UPDATE s = 'no number' WHERE k = 1, MODIFY COLUMN s UInt8")
+    assert db.sql("SELECT s FROM t WHERE k < 2 ORDER BY k").rows() == [("0",), ("no number",)]

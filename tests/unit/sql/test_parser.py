@@ -192,7 +192,6 @@ def test_bad_definitions_are_refused_by_clickhouse_name(sql: str, name: str) -> 
         "CREATE MATERIALIZED VIEW v AS SELECT 1",
         "CREATE TABLE t ON CLUSTER c (a Int8) ENGINE = MergeTree ORDER BY a",
         "KILL QUERY WHERE 1",
-        "ALTER TABLE t UPDATE a = 1 WHERE b, DROP PARTITION 1",
         "ALTER TABLE t ON CLUSTER c DELETE WHERE a",
         "UPDATE t ON CLUSTER c SET a = 1 WHERE b",
         "DELETE FROM t ON CLUSTER c WHERE b",

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query.embedded import engine
-from mergelake.query.expand.edits import Edit, applied
 from mergelake.query.source import Names
+from mergelake.query.statement.edits import Edit, applied
 from mergelake.query.statement.needs import star_tokens
 from mergelake.query.statement.parsed_select import ParsedSelect
 from mergelake.query.statement.select_parser import parse_select

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from mergelake.query.embedded import engine
-from mergelake.query.expand.edits import applied
 from mergelake.query.statement.access import pure_functions
-from mergelake.query.statement.needs import scope_aliases
+from mergelake.query.statement.edits import applied
+from mergelake.query.statement.needs import aliases_in, scope_aliases
 from mergelake.query.statement.parsed_select import Item, ParsedSelect, Scope
 from mergelake.query.statement.select_parser import parse_select
 
@@ -39,10 +39,13 @@ def with_condition(query: str, condition: str, columns: frozenset[str]) -> str:
 
 
 def with_columns(query: str, needed: Collection[str]) -> str:
-    """A view's query without columns that are not `needed`, as far as nothing else in it names them."""
+    """A view's query without columns that are not `needed`, as far as nothing else in it names them.
+
+    An ORDER BY may name them by their places, or all: such a query stays as it is.
+    """
     parsed = parse_select(query)
     scope = _only_scope(parsed)
-    if scope is None:
+    if scope is None or "ORDER" in scope.clauses:
         return query
     first, end = scope.clause("SELECT")
     items = parsed.items(first, end)
@@ -51,7 +54,7 @@ def with_columns(query: str, needed: Collection[str]) -> str:
     for item, place in zip(items, places, strict=True):
         name = item.alias or _column_of(parsed, scope, item)
         elsewhere = parsed.names(scope.first, place[0]) | parsed.names(place[1], scope.end)
-        if not name or name in needed or (item.alias and name in elsewhere):
+        if not name or name in needed or aliases_in(parsed, *place) & elsewhere:
             kept.append(parsed.slice(*place))
     if len(kept) == len(items):
         return query

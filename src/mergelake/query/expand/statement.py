@@ -6,7 +6,7 @@ condition or a FINAL of the statement goes along as far as it may.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mergelake.core.errors import error
@@ -15,7 +15,6 @@ from mergelake.core.text import back_quote
 from mergelake.log.catalog import VirtualTable
 from mergelake.query.context import Context
 from mergelake.query.expand.columns import Columns
-from mergelake.query.expand.edits import Edit, applied
 from mergelake.query.expand.pushing import with_columns, with_condition
 from mergelake.query.expand.unions import (
     VIRTUAL,
@@ -29,6 +28,7 @@ from mergelake.query.expand.unions import (
 from mergelake.query.expand.views import as_empty, as_subquery, columns_of, with_arguments
 from mergelake.query.prepare import checked, look_up_tables, prepared_of
 from mergelake.query.source import Names, ReadRequest, Resolve
+from mergelake.query.statement.edits import Edit, applied, qualifier_edits
 from mergelake.query.statement.needs import star_tokens, wanted
 from mergelake.query.statement.parsed_select import ParsedSelect, TableReference
 from mergelake.query.statement.select_parser import parse_select
@@ -85,7 +85,8 @@ class _Statement:
             return None
         called = {(call.database, call.name) for call in parsed.calls if not call.aliased} if calls else set()
         named = {(each.database, each.name) for each, _ in found if not each.alias}
-        edits += calls + _qualifier_edits(parsed, {(database, name) for database, name in called | named if database})
+        own = self.context.database
+        edits += calls + qualifier_edits(parsed, {(database or own, name) for database, name in called | named})
         return applied(parsed.text, edits)
 
     def _virtual(self, reference: TableReference) -> VirtualTable | None:
@@ -204,8 +205,7 @@ def _replacement(reference: TableReference, text: str) -> list[Edit]:
     """Edits that put a subquery in the place of a name."""
     if not reference.in_operator and not reference.alias:
         text += f" AS {back_quote(reference.name)}"
-    places = [place for place in (reference.final, reference.sample) if place is not None]
-    return [(reference.start, reference.end, text), *((*place, "") for place in places)]
+    return [(reference.start, reference.end, text), *((*place, "") for place in reference.outside)]
 
 
 _AS_OF = "Write AS OF after the tables that it reads"
@@ -213,13 +213,3 @@ _AS_OF = "Write AS OF after the tables that it reads"
 
 def _no_explain(query: str, resolve: Resolve, context: Context, kind: str) -> list[str]:
     raise error("NOT_IMPLEMENTED", "An EXPLAIN in a view is not supported", "EXPLAIN the SELECT itself")
-
-
-def _qualifier_edits(parsed: ParsedSelect, pairs: Collection[tuple[str, str]]) -> list[Edit]:
-    """Remove the database from `db.view.column`, because a subquery has none."""
-    tokens, edits = parsed.tokens, []
-    for at in range(len(tokens) - 4) if pairs else ():
-        dots = tokens[at + 1].text == "." and tokens[at + 3].text == "." and (at == 0 or tokens[at - 1].text != ".")
-        if dots and (tokens[at].name, tokens[at + 2].name) in pairs:
-            edits.append((tokens[at].start, tokens[at + 2].start, ""))
-    return edits

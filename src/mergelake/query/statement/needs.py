@@ -214,9 +214,8 @@ def scope_aliases(parsed: ParsedSelect, scope: Scope, *, select_only: bool = Fal
 
     With `select_only` only the aliases of its SELECT list.
     """
-    first, end = scope.clause("SELECT")
     if select_only:
-        return _named_by_as(parsed, first, end) | _bare_aliases(parsed, first, end)
+        return aliases_in(parsed, *scope.clause("SELECT"))
     out: set[str] = set()
     around: Scope | None = scope
     while around is not None:
@@ -233,8 +232,10 @@ def scope_aliases(parsed: ParsedSelect, scope: Scope, *, select_only: bool = Fal
     return out
 
 
-def _named_by_as(parsed: ParsedSelect, first: int, end: int) -> set[str]:
-    return {b.name for a, b in pairwise(parsed.tokens[first:end]) if a.upper == "AS" and b.is_name}
+def aliases_in(parsed: ParsedSelect, first: int, end: int) -> set[str]:
+    """Names that expressions give to themselves and to what is in them: `(k AS z) + 1 AS y`."""
+    named = {b.name for a, b in pairwise(parsed.tokens[first:end]) if a.upper == "AS" and b.is_name}
+    return named | _bare_aliases(parsed, first, end)
 
 
 def _bare_aliases(parsed: ParsedSelect, first: int, end: int) -> set[str]:

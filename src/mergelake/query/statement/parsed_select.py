@@ -36,6 +36,8 @@ class TableReference:
     """Position of AS OF …."""
     alias: str = ""
     """Alias, or empty."""
+    renames: tuple[int, int] | None = None
+    """Position of `(a, b)` after the alias: names that a subquery's columns would have, and a table's have not."""
     final: tuple[int, int] | None = None
     """Position of FINAL."""
     sample: tuple[int, int] | None = None
@@ -53,6 +55,12 @@ class TableReference:
     def table(self) -> tuple[str, str, AsOf | None]:
         """(database, name, version): equal for all references to one table."""
         return (f"EXPLAIN {self.explain[0]}" if self.explain else self.database), self.name, self.as_of
+
+    @property
+    def outside(self) -> list[tuple[int, int]]:
+        """Positions of what stands beside its name, and means nothing beside a subquery in its place."""
+        places = (self.as_of_at, self.renames, self.final, self.sample)
+        return [place for place in places if place is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from mergelake.core.errors import MergelakeError, UnsupportedError, error
 from mergelake.core.text import back_quote, quote_string
 from mergelake.query.embedded.arrow_bridge import exact_expression
 from mergelake.query.source import AsOf, Layers, ReadRequest, Source
+from mergelake.query.statement.edits import applied, qualifier_edits
 from mergelake.query.statement.needs import computed_names, matched, prewhere_alone, star_tokens, wanted
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference
 from mergelake.query.statement.settings import keeps_conditions
@@ -189,6 +190,7 @@ def rewrite(
         if count_only:
             gaps.append((reference.start, len(slots) - 1))
         edits += _table_edits(parsed, reference, source, slot)
+    named = {(each.database or database, each.name) for each in sources if not each.alias}
     moved = _moved_prewheres(parsed)
     moments = [edit for edit in _moment_edits(parsed, sources) if not _inside(edit, moved)]
     gaps += [(start, NOW) for start, _, _ in moments]
@@ -196,7 +198,7 @@ def rewrite(
     others = (
         _database_edits(parsed, database)
         + _prewhere_edits(parsed, sources)
-        + _qualifier_edits(parsed, sources)
+        + qualifier_edits(parsed, named)
         + _hidden_edits(parsed, sources)
         + _nested_edits(parsed, sources)
     )
@@ -206,7 +208,7 @@ def rewrite(
     if parsed.format_at is not None:
         edits.append((*parsed.format_at, ""))
     end = len(parsed.text) if parsed.tokens[-1].kind == "end" else parsed.tokens[-1].end
-    text = _apply(parsed.text[:end].rstrip().rstrip(";"), edits)
+    text = applied(parsed.text[:end].rstrip().rstrip(";"), edits)
     order = tuple(gap for _, gap in sorted(gaps))
     return Rewritten(tuple(text.split(_GAP)), order, tuple(slots), parsed.format)
 
@@ -283,8 +285,7 @@ def _table_edits(
     if not reference.in_operator and not reference.alias and not reference.explain:
         inner += f" AS {back_quote(reference.name)}"
     edits.append((reference.start, reference.end, inner))
-    edits += [(*place, "") for place in (reference.as_of_at, reference.final, reference.sample) if place is not None]
-    return edits
+    return [*edits, *((*place, "") for place in reference.outside)]
 
 
 def _list(source: Source, columns: Sequence[str]) -> str:
@@ -358,18 +359,6 @@ def _database_edits(parsed: ParsedSelect, database: str) -> list[tuple[int, int,
     return edits
 
 
-def _qualifier_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]) -> list[tuple[int, int, str]]:
-    """Remove the database from `db.table.column`, because a subquery has none."""
-    edits = []
-    tokens = parsed.tokens
-    pairs = {(o.database, o.name) for o in parsed.references if o.database and not o.alias and o in sources}
-    for at in range(len(tokens) - 4) if pairs else ():
-        dots = tokens[at + 1].text == "." and tokens[at + 3].text == "." and (at == 0 or tokens[at - 1].text != ".")
-        if dots and (tokens[at].name, tokens[at + 2].name) in pairs:
-            edits.append((tokens[at].start, tokens[at + 2].start, ""))
-    return edits
-
-
 def _hidden_edits(parsed: ParsedSelect, sources: Mapping[TableReference, Source]) -> list[tuple[int, int, str]]:
     """Exclude MATERIALIZED and ALIAS columns that the scan reads from stars."""
     edits = []
@@ -430,13 +419,3 @@ def _of_group(source: Source, name: str) -> list[str]:
         return []
     columns = [f"{name}.{each}" for each in kind.inner.names]
     return columns if set(columns) <= set(source.columns) else []
-
-
-def _apply(text: str, edits: list[tuple[int, int, str]]) -> str:
-    out: list[str] = []
-    at = 0
-    for start, end, new in sorted(edits, key=lambda edit: (edit[0], edit[1])):
-        out += [text[at:start], new]
-        at = end
-    out.append(text[at:])
-    return "".join(out)

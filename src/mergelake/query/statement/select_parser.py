@@ -147,6 +147,7 @@ def _parsed(text: str) -> ParsedSelect:
 class _Walker:
     def __init__(self, text: str) -> None:
         self.text, self.tokens = text, tuple(tokenize(text))
+        self.statement = TokenizedText(text, self.tokens)
         self.stack: list[_Frame] = [_Frame("select", role="top")]
         self.scopes: list[_OpenScope] = []
         self.references: list[tuple[TableReference, _OpenScope]] = []
@@ -184,18 +185,22 @@ class _Walker:
     def _call(self, found: tuple[TableReference, int]) -> TableCall:
         """The table function of a name and the index of the bracket after it."""
         named, opening = found
-        closing, depth = opening, 0
-        while self.tokens[closing].kind != "end":
-            if self.tokens[closing].kind == "sign":
-                depth += (self.tokens[closing].text in "([{") - (self.tokens[closing].text in ")]}")
-            if depth == 0:
-                break
-            closing += 1
-        after = self.tokens[min(closing + 1, len(self.tokens) - 1)]
-        aliased = after.upper == "AS" or (after.is_name and after.upper not in _NOT_ALIASES)
+        closing = self._closing(opening)
+        aliased = self._has_alias(min(closing + 1, len(self.tokens) - 1))
         end = self.tokens[closing].end
         name_at = self.tokens[opening - 1].start
         return TableCall(named.database, named.name, named.start, name_at, end, (opening + 1, closing), aliased)
+
+    def _closing(self, opening: int) -> int:
+        """Index of the bracket that closes the one at `opening`, or of the last token."""
+        return self.statement.closing(opening)
+
+    def _has_alias(self, at: int) -> bool:
+        """Whether an alias begins here, with or without AS."""
+        token = self.tokens[at]
+        if token.upper == "AS":
+            return self.tokens[at + 1].is_name
+        return token.is_name and token.upper not in _NOT_ALIASES
 
     def _pop(self, at: int) -> None:
         frame = self.stack.pop()
@@ -241,8 +246,8 @@ class _Walker:
             self.files.append(token)
         if token.kind == "word":
             return self._word(at)
-        if token.kind == "quoted" and self._begins_cte(at):
-            return at + 2
+        if token.kind == "quoted" and (opening := self._begins_cte(at)):
+            return opening
         if token.text == "," and frame.clause == "FROM" and frame.mode in ("", "on"):
             frame.expects_table, frame.join, frame.mode = True, ",", ""
         return at + 1
@@ -280,12 +285,11 @@ class _Walker:
         """Parse `(EXPLAIN … SELECT …)` in place of a table."""
         frame = self.stack[-1]
         assert frame.scope is not None
-        statement = TokenizedText(self.text, self.tokens)
-        end = statement.closing(at)
+        end = self._closing(at)
         begin = at + 2
         while begin < end and self.tokens[begin].upper not in ("SELECT", "WITH", "FROM", "("):
             begin += 1
-        kind, query = (statement.slice(first, last) for first, last in ((at + 2, begin), (begin, end)))
+        kind, query = (self.statement.slice(first, last) for first, last in ((at + 2, begin), (begin, end)))
         reference = TableReference(
             "", query, self.tokens[at].start, self.tokens[end].end, explain=(kind, query), join=frame.join
         )
@@ -324,8 +328,8 @@ class _Walker:
             if self._starts_clause(at, frame):
                 self._enter(frame, word, at)
                 return at + 1
-        if self._begins_cte(at):
-            return at + 2
+        if opening := self._begins_cte(at):
+            return opening
         if frame.clause == "FROM":
             if word == "JOIN":
                 return self._join(at)
@@ -333,18 +337,20 @@ class _Walker:
                 frame.mode = word.lower()
         return at + 1
 
-    def _begins_cte(self, at: int) -> bool:
-        """Whether a CTE `name AS (SELECT …` begins here; if so, remember its name."""
-        frame = self.stack[-1]
-        opens = self.tokens[at + 1].upper == "AS" and self.tokens[min(at + 2, len(self.tokens) - 1)].text == "("
-        if frame.scope is None or frame.clause != "WITH" or not opens:
-            return False
-        if self.tokens[at + 3].upper not in ("SELECT", "WITH", "FROM", "("):
-            return False
+    def _begins_cte(self, at: int) -> int:
+        """Index of the bracket of a CTE `name [(a, b)] AS (SELECT …` that begins here, and keep its name; or 0."""
+        frame, last = self.stack[-1], len(self.tokens) - 1
+        if frame.scope is None or frame.clause != "WITH":
+            return 0
+        named = self._closing(at + 1) if self.tokens[at + 1].text == "(" else at
+        if self.tokens[min(named + 1, last)].upper != "AS" or self.tokens[min(named + 2, last)].text != "(":
+            return 0
+        if self.tokens[min(named + 3, last)].upper not in ("SELECT", "WITH", "FROM", "("):
+            return 0
         frame.pending_cte = self.tokens[at].name
         if self.tokens[frame.scope.clause_words["WITH"] + 1].upper == "RECURSIVE":
             frame.ctes.add(frame.pending_cte)
-        return True
+        return named + 2
 
     def _is_set_operation(self, at: int) -> bool:
         word, follow = self.tokens[at].upper, self.tokens[at + 1]
@@ -468,8 +474,7 @@ class _Walker:
             return following
         if not reference.database and self._is_cte(reference.name):
             scope.sources.append(None)
-            after = self.tokens[following]
-            aliased = after.upper == "AS" or (after.is_name and after.upper not in _NOT_ALIASES)
+            aliased = self._has_alias(following)
             self.cte_uses.append(CteUse(reference.name, reference.start, reference.end, aliased, in_operator=False))
             return following
         return self._after_table(replace(reference, join=frame.join), following, scope)
@@ -487,12 +492,14 @@ class _Walker:
     def _after_table(self, reference: TableReference, at: int, scope: _OpenScope) -> int:
         """Parse what follows a table's name in FROM (AS OF, alias, FINAL, SAMPLE), and record the reference."""
         reference, at = self._as_of(reference, at)
-        if self.tokens[at].upper == "AS" and self.tokens[at + 1].is_name:
-            reference = replace(reference, alias=self.tokens[at + 1].name)
-            at += 2
-        elif self.tokens[at].is_name and self.tokens[at].upper not in _NOT_ALIASES:
+        if self._has_alias(at):
+            at += self.tokens[at].upper == "AS"
             reference = replace(reference, alias=self.tokens[at].name)
             at += 1
+            if self.tokens[at].text == "(":
+                end = self._closing(at)
+                reference = replace(reference, renames=(self.tokens[at].start, self.tokens[end].end))
+                at = min(end + 1, len(self.tokens) - 1)
         if self.tokens[at].upper == "FINAL":
             reference = replace(reference, final=(self.tokens[at].start, self.tokens[at].end))
             at += 1
