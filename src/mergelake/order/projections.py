@@ -41,7 +41,7 @@ from mergelake.order.modes import collapse_block, mode_of
 from mergelake.order.projection_query import ProjectionQuery, parse_projection, replaced
 from mergelake.order.sorting import sort_order
 from mergelake.order.state_values import FUNCTIONS, makes_states, states_of
-from mergelake.order.states import StateFunctions, StateMaker, StateRule, without_if
+from mergelake.order.states import StateFunctions, StateMaker, StateRule, bound, without_if
 
 _PARAMETERS = re.compile(r"[^(]*(?:\((?:-?\d+(?:\.\d*)?|'\w*'|[\[\], ])*\))?")
 """Aggregate functions with parameters that ClickHouse prints as they are here."""
@@ -149,10 +149,8 @@ def try_projections(schema: TableSchema, functions: StateFunctions | None) -> No
             try:
                 made = projection.block(row, functions)
                 for name, kind in projection.foreign.items():
-                    state = whole_column(made, name)
-                    StateRule(name, kind, functions and functions.merge)(
-                        pa.concat_arrays([state] * 2), np.zeros(1, int)
-                    )
+                    twice = pa.concat_arrays([whole_column(made, name)] * 2)
+                    bound({name: StateRule(name, kind)}, functions)[name](twice, np.zeros(1, np.int64))
             except MergelakeError as refused:
                 refused.message = f"{refused.message}: in projection {projection.name}"
                 raise
