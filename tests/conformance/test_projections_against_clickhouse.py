@@ -22,6 +22,14 @@ _IFS = (
     "sumIf(v, k > 100)", "countIf(v > 3)", "avgIf(n, v < 0)", "maxIf(s, v % 3 = 1)", "minIf(ns, k % 2 = 0)",
     "sumIf(n, v > 50)", "countIf(n IS NULL)", "sumIf(f, v = 2)", "groupBitOrIf(u, v > 90)",
 )  # fmt: skip
+_CALLS = (
+    "uniq(b)", "quantile(0.90)(a)", "quantile(1.0)(b)", "quantiles(0.5, 0.99)(b + 1)", "topK(3)(s)", "median(b)",
+    "medianExactIf(b, a > 2)", "max_by(s, b)", "argMax((s, b), a)", "count(DISTINCT s)", "countDistinctIf(s, a = 3)",
+    "STDDEV_POP(b)", "std(a)", "sumIf(b, a > 2 AND b < 3)", "sum(b) FILTER (WHERE a > 2)", "sum(DISTINCT b)",
+    "groupArrayInsertAt('x', 3)(s, a)", "groupArray(10)(s)", "array_agg(n)", "groupConcat(s)", "any_value(s)",
+    "last_value_respect_nulls(n)", "approx_top_count(2)(s)", "sumMap([a], [b])", "sumMapFiltered([1, 2])([a], [b])",
+    "uniqCombined64(14)(d)", "quantilesExactWeighted(0.1)(b, a)", "histogram(3)(b)", "sumOrNullIf(b, n > 1)",
+)  # fmt: skip
 _OF_DATES = ("toYear", "toMonth", "toYYYYMM", "toYYYYMMDD", "toMonday", "toDate")
 _NEWER = ("columns_substreams.txt", "serialization.json")
 """Small files that parts of newer versions have, and that we do not write in the classic profile."""
@@ -164,9 +172,13 @@ def test_columns_and_keys_are_called_as_clickhouse_calls_them(oracle: Any) -> No
         "isNull": "n IS NULL",
         "isNotNull": "n IS NOT NULL",
         "intDiv": "intDiv(a, 2)",
+        "and": "a > 2 AND b < 3 AND a < 9",
+        "or": "a > 2 OR b",
+        "not": "NOT a",
+        "tuple": "(a, s)",
     }
     of_times = ("toHour", "toMinute", "toStartOfDay", "toStartOfHour", "toStartOfMinute")
-    of_texts = ("lower", "upper", "length", "cityHash64")
+    of_texts = ("lower", "upper", "length", "cityHash64", "empty", "notEmpty")
 
     def called(function: str) -> str:
         if function in forms:
@@ -185,6 +197,7 @@ def test_columns_and_keys_are_called_as_clickhouse_calls_them(oracle: Any) -> No
         "WITH 3 AS m SELECT a % m, count(*) GROUP BY a % m",
         "SELECT toDate(k) AS x, countIf(a > 2) GROUP BY x, a",
         "SELECT s = 'abc', count(1) GROUP BY s = 'abc'",
+        f"SELECT a, {', '.join(_CALLS)} GROUP BY a",
     ]
     for query in queries:
         create = f"CREATE TABLE {{}} ({types}, PROJECTION p ({query})) ENGINE = MergeTree ORDER BY k"

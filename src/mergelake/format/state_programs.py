@@ -168,6 +168,8 @@ def _build(name: str, parameters: tuple[str, ...], arguments: Types) -> Program 
     inner = _combined(name, parameters, bare)
     if inner is None or bare == arguments or not _has_flag(name, bare):
         return inner
+    if name.endswith("If") and bare[:-1] == arguments[:-1] and not _gives_default(name):
+        return inner  # a condition that is NULL is false
     return case(1 if _is_default(name, bare) else 0, {0: NOTHING, 1: inner})
 
 
@@ -196,6 +198,14 @@ def _is_default(name: str, arguments: Types) -> bool:
     if base.startswith("uniqCombined"):
         return False
     return "Resample" in outer or base in _DEFAULTS or base.startswith(("uniq", "quantiles"))
+
+
+def _gives_default(name: str) -> bool:
+    """Whether the result of a function over NULLs alone is a default, not NULL, nor an array."""
+    base = _bases(name)[-1]
+    if base.startswith(("uniq", "quantiles")):
+        return not base.startswith("uniqCombined")
+    return base in ("count", "deltaSum", "deltaSumTimestamp", "regr_count")
 
 
 _SUFFIX = re.compile(
