@@ -27,7 +27,7 @@ _CALLS = (
     "medianExactIf(b, a > 2)", "max_by(s, b)", "argMax((s, b), a)", "count(DISTINCT s)", "countDistinctIf(s, a = 3)",
     "STDDEV_POP(b)", "std(a)", "sumIf(b, a > 2 AND b < 3)", "sum(b) FILTER (WHERE a > 2)", "sum(DISTINCT b)",
     "groupArrayInsertAt('x', 3)(s, a)", "groupArray(10)(s)", "array_agg(n)", "groupConcat(s)", "any_value(s)",
-    "last_value_respect_nulls(n)", "approx_top_count(2)(s)", "sumMap([a], [b])", "sumMapFiltered([1, 2])([a], [b])",
+    "last_value_respect_nulls(n)", "approx_top_count(2)(s)", "sumMap(arr, arr)", "sumMapFiltered([1, 2])(arr, arr)",
     "uniqCombined64(14)(d)", "quantilesExactWeighted(0.1)(b, a)", "histogram(3)(b)", "sumOrNullIf(b, n > 1)",
 )  # fmt: skip
 _OF_DATES = ("toYear", "toMonth", "toYYYYMM", "toYYYYMMDD", "toMonday", "toDate")
@@ -164,7 +164,7 @@ def test_files_of_projections_are_those_that_clickhouse_writes(oracle: Any, tmp_
 
 def test_columns_and_keys_are_called_as_clickhouse_calls_them(oracle: Any) -> None:
     db = ml.connect("memory://names")
-    types = "k UInt32, a UInt8, b Int16, s String, d Date, t DateTime, n Nullable(UInt8)"
+    types = "k UInt32, a UInt8, b Int16, s String, d Date, t DateTime, n Nullable(UInt8), arr Array(UInt8)"
     forms = {"plus": "a + b", "minus": "a - 1", "multiply": "a * 2", "negate": "-a", "modulo": "a % 3"}
     forms |= {"equals": "a = 3", "notEquals": "b != 2", "less": "a < 2", "lessOrEquals": "a <= 2", "greater": "a > 2"}
     forms |= {
