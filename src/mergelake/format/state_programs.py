@@ -95,7 +95,7 @@ def aggregate_function(name: str) -> str | None:
     known are those whose states have a version that their types do not tell.
     """
     bare, bracket, parameters = name.partition("(")
-    own = _own_name(bare)
+    own = "uniqExact" if bare.lower() == "countdistinct" else _own_name(bare)
     return None if own is None else own + bracket + parameters
 
 
@@ -707,7 +707,7 @@ _OLD_NAMES = {"sumMappedArrays": "sumMap", "minMappedArrays": "minMap", "maxMapp
 _ANY_CASE = {
     **{name: name for name in ("count", "sum", "min", "max", "avg", "corr", "approx_top_k", "approx_top_sum")},
     **{name.lower(): own for name, own in _ALIASES.items() if not name.startswith("median")},
-    "countdistinct": "uniqExact", "std": "stddevPop", "stddev": "stddevSamp",
+    "std": "stddevPop", "stddev": "stddevSamp",
     "analysisofvariance": "analysisOfVariance",
 }  # fmt: skip
 """Names in lower case that may be written in any case -> the function."""
