@@ -15,7 +15,7 @@ from mergelake.parts import rewrite
 from mergelake.parts.listing import plain_files
 from mergelake.parts.projected import WrittenProjection, projection_entries
 from tests.helpers.clickhouse_tables import CLASSIC, attach, part_paths
-from tests.helpers.projections import body, draw_projection, draw_rows, lines, question
+from tests.helpers.projections import FOREIGN, UNCERTAIN, body, draw_projection, draw_rows, lines, question
 
 _UNUSED = "optimize_use_projections=0, optimize_use_implicit_projections=0"
 _IFS = (
@@ -133,6 +133,7 @@ def test_files_of_projections_are_those_that_clickhouse_writes(oracle: Any, tmp_
         "SELECT * ORDER BY s, k",
         "SELECT d, lc, count(), any(k) GROUP BY d, lc",
         f"SELECT v % 3, {', '.join(_IFS)} GROUP BY v % 3",
+        f"SELECT v % 5, lc, {', '.join((*FOREIGN, *UNCERTAIN))} GROUP BY v % 5, lc",
     ]
     rows = draw_rows(random.Random(5), 20_000)
     create = f"CREATE TABLE {{}} ({body(projections)}) ENGINE = MergeTree ORDER BY k SETTINGS "

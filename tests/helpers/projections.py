@@ -39,7 +39,7 @@ _AGGREGATES = (
     "max(lc)", "any(lc)", "sumIf(v, k > 100)", "countIf(v > 3)", "avgIf(n, v < 0)", "maxIf(s, v % 3 = 1)",
     "minIf(ns, k % 2 = 0)", "sumIf(n, v > 50)", "countIf(n IS NULL)", "anyIf(s, v = 3)",
 )  # fmt: skip
-_FOREIGN = (
+FOREIGN = (
     "uniq(k)", "uniq(lc)", "uniqExact(ns)", "uniqExact(k, s)", "uniqExact(m)", "uniqCombined(u)", "uniqHLL12(d)",
     "uniqIf(k, v > 3)", "uniqExactIf(s, n > 3)", "uniqArray(arr)", "uniqUpTo(3)(lc)", "count(DISTINCT t)",
     "sum(DISTINCT v)", "countDistinct(n)", "quantileExact(v)", "quantileExact(0.3)(m)", "quantilesExact(0.1, 0.9)(t)",
@@ -51,7 +51,7 @@ _FOREIGN = (
     "deltaSumTimestamp(v, k)", "sum(v) FILTER (WHERE n IS NOT NULL)", "minArgMax(v, u)", "groupBitOrArray(arr)",
 )  # fmt: skip
 """Aggregate functions whose states ClickHouse makes, with results that do not depend on the order of rows."""
-_UNCERTAIN = (
+UNCERTAIN = (
     "groupArray(v)", "groupArray(3)(ns)", "groupUniqArray(lc)", "topK(2)(lc)", "topKIf(3)(s, v > 0)", "quantile(f)",
     "quantiles(0.5, 0.99)(n)", "quantileTDigest(f)", "quantileTiming(k)", "anyHeavy(lc)", "median(v)", "any(mp)",
     "anyLast_respect_nulls(n)", "groupConcat(s)", "histogram(3)(f)", "skewSamp(f)", "corr(f, v)", "groupArray(mp)",
@@ -68,7 +68,7 @@ def draw_projection(seed: random.Random) -> str:
     keys = seed.sample(_KEYS, seed.randint(0, 2))
     known = seed.random() < 0.4
     aggregates = seed.sample(_AGGREGATES, seed.randint(1, 4))
-    aggregates += [] if known else seed.sample((*_FOREIGN, *_UNCERTAIN), seed.randint(1, 5))
+    aggregates += [] if known else seed.sample((*FOREIGN, *UNCERTAIN), seed.randint(1, 5))
     grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
     return f"SELECT {', '.join([*keys, *aggregates])}{grouped}"
 
@@ -89,7 +89,7 @@ def question(projection: str, table: str) -> str:
 def _certain(items: str) -> str:
     """What is selected, without functions like any(): what they give depends on the order of rows."""
     chosen = re.split(r", (?![^()]*(?:\([^()]*\)[^()]*)*\))", items)
-    return ", ".join(item for item in chosen if not item.startswith("any") and item not in _UNCERTAIN)
+    return ", ".join(item for item in chosen if not item.startswith("any") and item not in UNCERTAIN)
 
 
 def draw_rows(seed: random.Random, rows: int, low: int = 0) -> str:
