@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 from mergelake.spark.datasource import MergelakeDataSource
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from mergelake.core.types import AggregateFunction
+    from mergelake.core.types import AggregateFunction, DataType
 
 __all__ = ["DefaultSource"]
 
 
-def merge_states(data_type: AggregateFunction, states: pa.Array, begins: NDArray[np.int64]) -> pa.Array:
-    """`query.embedded.states.merge_states`, imported when it is needed: Spark imports this module for each step."""
-    from mergelake.query.embedded import states as embedded
+class EmbeddedLater:
+    """`query.embedded.states.EMBEDDED`, imported when it is needed: Spark imports this module for each step."""
 
-    return embedded.merge_states(data_type, states, begins)
+    def merge(self, data_type: AggregateFunction, states: pa.Array, begins: NDArray[np.int64]) -> pa.Array:
+        """The states of each group, merged."""
+        from mergelake.query.embedded.states import EMBEDDED
+
+        return EMBEDDED.merge(data_type, states, begins)
+
+    def make(self, data_type: AggregateFunction, arguments: Sequence[pa.Array], begins: NDArray[np.int64]) -> pa.Array:
+        """The states of the rows of each group."""
+        from mergelake.query.embedded.states import EMBEDDED
+
+        return EMBEDDED.make(data_type, arguments, begins)
+
+    def finish(
+        self, expression: str, states: Mapping[str, tuple[AggregateFunction, pa.Array]], result: DataType
+    ) -> pa.Array:
+        """The values of an expression over the results of states."""
+        from mergelake.query.embedded.states import EMBEDDED
+
+        return EMBEDDED.finish(expression, states, result)
 
 
 class DefaultSource(MergelakeDataSource):
-    """The source whose tasks merge aggregate states by the embedded ClickHouse."""
+    """The source whose tasks have the aggregate functions of the embedded ClickHouse, where it is installed."""
 
-    states = staticmethod(merge_states)
+    states = EmbeddedLater() if importlib.util.find_spec("chdb") is not None else None

@@ -62,7 +62,8 @@ def _call(function: str, kind: str, value: str) -> str:
     name, bracket, parameters = function.partition("(")
     value = "CAST({}, '{}')".format(value, kind.replace("'", "\\'"))
     if name.endswith("If"):
-        return f"{name[:-2]}StateIf({value}, toUInt8(number % 7 > 2))"
+        condition = "toUInt8(number % 7 > 2)" if name == "sumIf" else "if(number % 5 = 0, NULL, number % 7 > 2)"
+        return f"{name[:-2]}StateIf({value}, {condition})"
     more = ", toUInt16(number % 1000)" if name.startswith("arg") else ""
     return f"{name}State{bracket}{parameters}({value}{more})"
 

@@ -20,7 +20,7 @@ from mergelake.merge.commit import merge_parts
 from mergelake.merge.plan import plan_merge
 from mergelake.order.states import StateRule, state_rule
 from mergelake.query.embedded import engine
-from mergelake.query.embedded.states import merge_states
+from mergelake.query.embedded.states import EMBEDDED
 from mergelake.sql.database import connect
 from tests.helpers.random_states import ARGUMENTS, state_calls
 from tests.helpers.rounds import rounds
@@ -75,7 +75,7 @@ def test_states_that_are_merged_here_have_the_bytes_of_clickhouse(function: str)
         states = pa.concat_arrays([some, pa.array([state_program(data_type).empty] * 20, pa.binary())])
         states = states.take(pa.array(rng.sample(range(len(states)), len(states))))
         begins = np.array(sorted({0, *rng.sample(range(len(states)), len(states) // 3)}))
-        expected = merge_states(data_type, states, begins)
+        expected = EMBEDDED.merge(data_type, states, begins)
         assert rule.merge(data_type, states, begins).equals(expected), text
         assert rule(states, begins).equals(expected), text
         compared += 1

@@ -15,12 +15,20 @@ from mergelake.parts import rewrite
 from mergelake.parts.listing import plain_files
 from mergelake.parts.projected import WrittenProjection, projection_entries
 from tests.helpers.clickhouse_tables import CLASSIC, attach, part_paths
-from tests.helpers.projections import body, draw_projection, draw_rows, lines, question
+from tests.helpers.projections import FOREIGN, UNCERTAIN, body, draw_projection, draw_rows, lines, question
 
 _UNUSED = "optimize_use_projections=0, optimize_use_implicit_projections=0"
 _IFS = (
     "sumIf(v, k > 100)", "countIf(v > 3)", "avgIf(n, v < 0)", "maxIf(s, v % 3 = 1)", "minIf(ns, k % 2 = 0)",
     "sumIf(n, v > 50)", "countIf(n IS NULL)", "sumIf(f, v = 2)", "groupBitOrIf(u, v > 90)",
+)  # fmt: skip
+_CALLS = (
+    "uniq(b)", "quantile(0.90)(a)", "quantile(1.0)(b)", "quantiles(0.5, 0.99)(b + 1)", "topK(3)(s)", "median(b)",
+    "medianExactIf(b, a > 2)", "max_by(s, b)", "argMax((s, b), a)", "count(DISTINCT s)", "countDistinctIf(s, a = 3)",
+    "STDDEV_POP(b)", "std(a)", "sumIf(b, a > 2 AND b < 3)", "sum(b) FILTER (WHERE a > 2)", "sum(DISTINCT b)",
+    "groupArrayInsertAt('x', 3)(s, a)", "groupArray(10)(s)", "array_agg(n)", "groupConcat(s)", "any_value(s)",
+    "last_value_respect_nulls(n)", "approx_top_count(2)(s)", "sumMap(arr, arr)", "sumMapFiltered([1, 2])(arr, arr)",
+    "uniqCombined64(14)(d)", "quantilesExactWeighted(0.1)(b, a)", "histogram(3)(b)", "sumOrNullIf(b, n > 1)",
 )  # fmt: skip
 _OF_DATES = ("toYear", "toMonth", "toYYYYMM", "toYYYYMMDD", "toMonday", "toDate")
 _NEWER = ("columns_substreams.txt", "serialization.json")
@@ -125,6 +133,7 @@ def test_files_of_projections_are_those_that_clickhouse_writes(oracle: Any, tmp_
         "SELECT * ORDER BY s, k",
         "SELECT d, lc, count(), any(k) GROUP BY d, lc",
         f"SELECT v % 3, {', '.join(_IFS)} GROUP BY v % 3",
+        f"SELECT v % 5, lc, {', '.join((*FOREIGN, *UNCERTAIN))} GROUP BY v % 5, lc",
     ]
     rows = draw_rows(random.Random(5), 20_000)
     create = f"CREATE TABLE {{}} ({body(projections)}) ENGINE = MergeTree ORDER BY k SETTINGS "
@@ -156,7 +165,7 @@ def test_files_of_projections_are_those_that_clickhouse_writes(oracle: Any, tmp_
 
 def test_columns_and_keys_are_called_as_clickhouse_calls_them(oracle: Any) -> None:
     db = ml.connect("memory://names")
-    types = "k UInt32, a UInt8, b Int16, s String, d Date, t DateTime, n Nullable(UInt8)"
+    types = "k UInt32, a UInt8, b Int16, s String, d Date, t DateTime, n Nullable(UInt8), arr Array(UInt8)"
     forms = {"plus": "a + b", "minus": "a - 1", "multiply": "a * 2", "negate": "-a", "modulo": "a % 3"}
     forms |= {"equals": "a = 3", "notEquals": "b != 2", "less": "a < 2", "lessOrEquals": "a <= 2", "greater": "a > 2"}
     forms |= {
@@ -164,9 +173,13 @@ def test_columns_and_keys_are_called_as_clickhouse_calls_them(oracle: Any) -> No
         "isNull": "n IS NULL",
         "isNotNull": "n IS NOT NULL",
         "intDiv": "intDiv(a, 2)",
+        "and": "a > 2 AND b < 3 AND a < 9",
+        "or": "a > 2 OR b",
+        "not": "NOT a",
+        "tuple": "(a, s)",
     }
     of_times = ("toHour", "toMinute", "toStartOfDay", "toStartOfHour", "toStartOfMinute")
-    of_texts = ("lower", "upper", "length", "cityHash64")
+    of_texts = ("lower", "upper", "length", "cityHash64", "empty", "notEmpty")
 
     def called(function: str) -> str:
         if function in forms:
@@ -185,6 +198,7 @@ def test_columns_and_keys_are_called_as_clickhouse_calls_them(oracle: Any) -> No
         "WITH 3 AS m SELECT a % m, count(*) GROUP BY a % m",
         "SELECT toDate(k) AS x, countIf(a > 2) GROUP BY x, a",
         "SELECT s = 'abc', count(1) GROUP BY s = 'abc'",
+        f"SELECT a, {', '.join(_CALLS)} GROUP BY a",
     ]
     for query in queries:
         create = f"CREATE TABLE {{}} ({types}, PROJECTION p ({query})) ENGINE = MergeTree ORDER BY k"

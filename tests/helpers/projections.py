@@ -10,6 +10,7 @@ from typing import Any
 COLUMNS = {
     "k": "UInt32", "v": "Int32", "s": "String", "n": "Nullable(Int16)", "lc": "LowCardinality(String)",
     "d": "Date", "f": "Float64", "m": "Decimal(9, 2)", "u": "UInt64", "ns": "Nullable(String)", "t": "DateTime",
+    "arr": "Array(UInt8)", "mp": "Map(LowCardinality(String), UInt16)",
 }  # fmt: skip
 _ORDERS = {
     "v": "= 5", "s": "= 'S7'", "n": "= 3", "lc": "= 'lc1'", "d": "= '2026-02-01'", "f": "= 1.25", "m": "> 40",
@@ -38,6 +39,24 @@ _AGGREGATES = (
     "max(lc)", "any(lc)", "sumIf(v, k > 100)", "countIf(v > 3)", "avgIf(n, v < 0)", "maxIf(s, v % 3 = 1)",
     "minIf(ns, k % 2 = 0)", "sumIf(n, v > 50)", "countIf(n IS NULL)", "anyIf(s, v = 3)",
 )  # fmt: skip
+FOREIGN = (
+    "uniq(k)", "uniq(lc)", "uniqExact(ns)", "uniqExact(k, s)", "uniqExact(m)", "uniqCombined(u)", "uniqHLL12(d)",
+    "uniqIf(k, v > 3)", "uniqExactIf(s, n > 3)", "uniqArray(arr)", "uniqUpTo(3)(lc)", "count(DISTINCT t)",
+    "sum(DISTINCT v)", "countDistinct(n)", "quantileExact(v)", "quantileExact(0.3)(m)", "quantilesExact(0.1, 0.9)(t)",
+    "medianExact(n)", "quantileExactIf(0.25)(d, v > 0 AND k > 100)", "argMax(s, u)", "argMin(ns, u)", "max_by(lc, u)",
+    "argMax((s, m), u)", "argMaxIf(d, u, v % 2 = 0)", "sumOrNull(n)", "sumOrDefaultIf(m, v > 90)",
+    "avgOrNull(ns = 'x')",
+    "sumMap(mp)", "maxMap(mp)", "sumArray(arr)", "sumForEach(arr)", "groupBitmap(k)", "stddevPop(v)", "VAR_SAMP(n)",
+    "groupArraySorted(3)(v)", "sumCount(v)", "max(arr)", "min((v, k))", "sumIf(v, n > 3)", "uniqExact(length(s))",
+    "deltaSumTimestamp(v, k)", "sum(v) FILTER (WHERE n IS NOT NULL)", "minArgMax(v, u)", "groupBitOrArray(arr)",
+)  # fmt: skip
+"""Aggregate functions whose states ClickHouse makes, with results that do not depend on the order of rows."""
+UNCERTAIN = (
+    "groupArray(v)", "groupArray(3)(ns)", "groupUniqArray(lc)", "topK(2)(lc)", "topKIf(3)(s, v > 0)", "quantile(f)",
+    "quantiles(0.5, 0.99)(n)", "quantileTDigest(f)", "quantileTiming(k)", "anyHeavy(lc)", "median(v)", "any(mp)",
+    "anyLast_respect_nulls(n)", "groupConcat(s)", "histogram(3)(f)", "skewSamp(f)", "corr(f, v)", "groupArray(mp)",
+)  # fmt: skip
+"""Others."""
 
 
 def draw_projection(seed: random.Random) -> str:
@@ -47,7 +66,9 @@ def draw_projection(seed: random.Random) -> str:
         items = ["*"] if seed.random() < 0.3 else seed.sample(list(COLUMNS), seed.randint(1, 5))
         return f"SELECT {', '.join(items)} ORDER BY {', '.join(order)}"
     keys = seed.sample(_KEYS, seed.randint(0, 2))
+    known = seed.random() < 0.4
     aggregates = seed.sample(_AGGREGATES, seed.randint(1, 4))
+    aggregates += [] if known else seed.sample((*FOREIGN, *UNCERTAIN), seed.randint(1, 5))
     grouped = f" GROUP BY {', '.join(keys)}" if keys else ""
     return f"SELECT {', '.join([*keys, *aggregates])}{grouped}"
 
@@ -66,8 +87,9 @@ def question(projection: str, table: str) -> str:
 
 
 def _certain(items: str) -> str:
-    """What is selected, without any() and anyLast(): which row they take depends on the order of rows."""
-    return ", ".join(item for item in re.split(r", (?![^()]*\))", items) if not item.startswith("any"))
+    """What is selected, without functions like any(): what they give depends on the order of rows."""
+    chosen = re.split(r", (?![^()]*(?:\([^()]*\)[^()]*)*\))", items)
+    return ", ".join(item for item in chosen if not item.startswith("any") and item not in UNCERTAIN)
 
 
 def draw_rows(seed: random.Random, rows: int, low: int = 0) -> str:
@@ -83,6 +105,8 @@ def draw_rows(seed: random.Random, rows: int, low: int = 0) -> str:
         f"toDate('2026-01-01') + {h(5)} % 90", f"toFloat64(toInt32({h(6)} % 1000) - 500) / 4",
         f"toDecimal32(toInt32({h(7)} % 1000) - 500, 2) / 10", f"{h(8)}",
         f"if({h(9)} % 3 = 0, NULL, toString({h(9)} % 9))", f"toDateTime('2026-01-01 00:00:00') + {h(10)} % 100000",
+        f"arrayMap(i -> toUInt8(i * {h(11)}), range({h(11)} % 4))",
+        f"map('a', toUInt16({h(12)} % 9), concat('b', toString({h(12)} % 3)), toUInt16(number))",
     ]  # fmt: skip
     named = ", ".join(f"{value} AS {name}" for value, name in zip(values, COLUMNS, strict=True))
     return f"SELECT {named} FROM numbers({rows})"

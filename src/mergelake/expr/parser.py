@@ -71,6 +71,18 @@ def parse(text: str) -> SyntaxNode:
     return node
 
 
+def parse_aggregate(text: str) -> SyntaxNode:
+    """Like `parse`, with aggregate functions in all of their forms.
+
+    `quantile(0.9)(x)` is a call of `quantile(0.9)`; DISTINCT and FILTER are the combinators that they stand for.
+    """
+    parser = _Parser(text, aggregates=True)
+    node = parser.expression(0)
+    parser.finish()
+    _check_height(node)
+    return node
+
+
 def parse_list(text: str) -> tuple[SyntaxNode, ...]:
     """Comma-separated expressions; empty text gives none."""
     parser = _Parser(text)
@@ -108,9 +120,10 @@ def number_literal(text: str) -> Literal:
 
 
 class _Parser(TokenReader):
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, aggregates: bool = False) -> None:
         super().__init__(text)
         self._depth = 0
+        self._aggregates = aggregates
 
     # --- tokens
 
@@ -298,12 +311,31 @@ class _Parser(TokenReader):
         if self.accept("*"):
             self._expect(")")
             return Call(name, ())
+        if self._aggregates:
+            return self._aggregate(name)
         args = self._list(")")
         if self.accept("("):
             raise UnsupportedError(f"Parametric function {name} is not supported here", name="NOT_IMPLEMENTED")
         if name.lower() == "and" or name.lower() == "or":
             return Call(name.lower(), args)
         return Call(name, args)
+
+    def _aggregate(self, name: str) -> SyntaxNode:
+        """A call after its opening bracket, of a function that may be an aggregate one."""
+        distinct = self.accept("DISTINCT")
+        args, parameters = self._list(")"), ""
+        if not distinct and self.accept("("):
+            parameters = f"({', '.join(map(str, args))})"
+            distinct = self.accept("DISTINCT")
+            args = self._list(")")
+        if distinct:
+            name = f"{name}Distinct"
+        if self.accept("FILTER"):
+            self._expect("(")
+            self._expect("WHERE")
+            name, args = f"{name}If", (*args, self.expression(0))
+            self._expect(")")
+        return Call(name.lower() if name.lower() in ("and", "or") else name + parameters, args)
 
     def _cast(self) -> SyntaxNode:
         value = self.expression(0)

@@ -88,12 +88,38 @@ def optional(inner: Program) -> Program:
     return case(0, {0: NOTHING, 1: inner})
 
 
+def aggregate_function(name: str) -> str | None:
+    """ClickHouse's own name of an aggregate function that is called by `name`; None if it is none that we know.
+
+    `SUM`, `median`, `max_byIf` are `sum`, `quantile`, `argMaxIf`. A function may have parameters: `quantile(0.9)`. Not
+    known are those whose states have a version that their types do not tell.
+    """
+    bare, bracket, parameters = name.partition("(")
+    own = "uniqExact" if bare.lower() == "countdistinct" else _own_name(bare)
+    return None if own is None else own + bracket + parameters
+
+
+def _own_name(name: str) -> str | None:
+    own = _ANY_CASE.get(name.lower()) or _ALIASES.get(name, name)
+    if own in _TABLE or own in _KEEP_NULLABLE or own == "count":
+        return own if own not in _VERSIONED or own in _WIDENED else None
+    match = _SUFFIX.search(name)
+    base = None if match is None else _own_name(name[: match.start()])
+    return None if base is None or match is None else base + match.group()
+
+
+def state_version(function: str, arguments: Types) -> int | None:
+    """The version of the states of a function that ClickHouse writes now, as their type says it; None for none."""
+    *_, base = _bases(function.partition("(")[0])
+    return 1 if base in _WIDENED and not _is_map(base, arguments) else None
+
+
 @lru_cache(maxsize=1024)
 def state_program(data_type: t.AggregateFunction) -> Program | None:
     """The program of one state of `data_type`; None for a function that we cannot walk over."""
     name, parameters = _split(data_type.function)
     arguments = plain_arguments(data_type)
-    *_, base = _bases(_ALIASES.get(name, name))
+    *_, base = _bases(_ALIASES.get(name, _OLD_NAMES.get(name, name)))
     version = data_type.version or 0
     if version > (base in _VERSIONED) or (base in _WIDENED and not version and not _is_map(name, arguments)):
         return None
@@ -131,7 +157,7 @@ def _plain(data_type: t.DataType) -> t.DataType:
 
 def _build(name: str, parameters: tuple[str, ...], arguments: Types) -> Program | None:
     """The program of a function with its combinators, over plain arguments."""
-    name = _ALIASES.get(name, name)
+    name = _ALIASES.get(name, _OLD_NAMES.get(name, name))
     if name == "count":
         return VARUINT
     bare = tuple(a.inner if isinstance(a, t.Nullable) else a for a in arguments)
@@ -142,6 +168,8 @@ def _build(name: str, parameters: tuple[str, ...], arguments: Types) -> Program 
     inner = _combined(name, parameters, bare)
     if inner is None or bare == arguments or not _has_flag(name, bare):
         return inner
+    if name.endswith("If") and bare[:-1] == arguments[:-1] and not _gives_default(name):
+        return inner  # a condition that is NULL is false
     return case(1 if _is_default(name, bare) else 0, {0: NOTHING, 1: inner})
 
 
@@ -170,6 +198,14 @@ def _is_default(name: str, arguments: Types) -> bool:
     if base.startswith("uniqCombined"):
         return False
     return "Resample" in outer or base in _DEFAULTS or base.startswith(("uniq", "quantiles"))
+
+
+def _gives_default(name: str) -> bool:
+    """Whether the result of a function over NULLs alone is a default, not NULL, nor an array."""
+    base = _bases(name)[-1]
+    if base.startswith(("uniq", "quantiles")):
+        return not base.startswith("uniqCombined")
+    return base in ("count", "deltaSum", "deltaSumTimestamp", "regr_count")
 
 
 _SUFFIX = re.compile(
@@ -662,8 +698,16 @@ _ALIASES = {
     "COVAR_POP": "covarPop", "COVAR_SAMP": "covarSamp", "BIT_AND": "groupBitAnd", "BIT_OR": "groupBitOr",
     "BIT_XOR": "groupBitXor", "array_agg": "groupArray", "group_concat": "groupConcat", "string_agg": "groupConcat",
     "max_by": "argMax", "min_by": "argMin", "anova": "analysisOfVariance", "approx_top_count": "approx_top_k",
-    "sumMappedArrays": "sumMap", "minMappedArrays": "minMap", "maxMappedArrays": "maxMap",
     **{f"median{form}": f"quantile{form}" for form in ("", "Exact", "ExactLow", "ExactHigh", "ExactWeighted", "TDigest",
        "TDigestWeighted", "Timing", "TimingWeighted", "Deterministic", "BFloat16", "BFloat16Weighted", "GK",
        "InterpolatedWeighted", "ExactWeightedInterpolated")},
 }  # fmt: skip
+_OLD_NAMES = {"sumMappedArrays": "sumMap", "minMappedArrays": "minMap", "maxMappedArrays": "maxMap"}
+"""Other names, which ClickHouse does not replace."""
+_ANY_CASE = {
+    **{name: name for name in ("count", "sum", "min", "max", "avg", "corr", "approx_top_k", "approx_top_sum")},
+    **{name.lower(): own for name, own in _ALIASES.items() if not name.startswith("median")},
+    "std": "stddevPop", "stddev": "stddevSamp",
+    "analysisofvariance": "analysisOfVariance",
+}  # fmt: skip
+"""Names in lower case that may be written in any case -> the function."""

@@ -13,6 +13,7 @@ from mergelake.core.errors import ConflictError
 from mergelake.core.ids import seed_of
 from mergelake.core.schema import TableSchema
 from mergelake.lake.environment import Environment
+from mergelake.log.operations import TableOp
 from mergelake.log.state import State
 from mergelake.scan.plan import plan_scan
 from mergelake.scan.read import read_items
@@ -30,14 +31,22 @@ ATTEMPTS_MAX = 20
 def alter_checked(
     handle: TableHandle, commands: Sequence[SchemaCommand], env: Environment, follow: Follow | None = None
 ) -> int:
-    """Commit commands as `alter` does. VIOLATED_CONSTRAINT if a row breaks a constraint that they add."""
+    """Commit commands as `alter` does. VIOLATED_CONSTRAINT if a row breaks a constraint that they add.
+
+    What they have ClickHouse compute is tried (`Environment.check_definition`).
+    """
+
+    def checked(state: State, after: TableSchema) -> Sequence[TableOp]:
+        env.check_definition(state.schema, after)
+        return follow(state, after) if follow is not None else ()
+
     if not any(isinstance(each, AddConstraint) and each.constraint.kind == "CHECK" for each in commands):
-        return alter(handle, commands, follow=follow)
+        return alter(handle, commands, follow=checked)
     for _ in range(ATTEMPTS_MAX):
         state = handle.refresh()
         _check_rows(handle, state, altered(state.schema, commands), env)
         try:
-            return alter(handle, commands, rows_of=state.version, follow=follow)
+            return alter(handle, commands, rows_of=state.version, follow=checked)
         except RowsChanged:
             continue
     message = f"Rows of the table changed during each of {ATTEMPTS_MAX} attempts to check them"

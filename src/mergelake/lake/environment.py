@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mergelake.core.schema import TableSchema
     from mergelake.merge.plan import MergeTask
-    from mergelake.order.states import StateMerger
+    from mergelake.order.states import StateFunctions
 
 
 def is_strong_read(read_consistency: str) -> bool:
@@ -36,12 +36,12 @@ def is_strong_read(read_consistency: str) -> bool:
     return read_consistency == "strong"
 
 
-def state_merger() -> StateMerger | None:
-    """Merges aggregate states by ClickHouse; None where the extra `sql` is not installed."""
+def state_functions() -> StateFunctions | None:
+    """ClickHouse's aggregate functions; None where the extra `sql` is not installed."""
     from mergelake.query.embedded.engine import available
-    from mergelake.query.embedded.states import merge_states
+    from mergelake.query.embedded.states import EMBEDDED
 
-    return merge_states if available() else None
+    return EMBEDDED if available() else None
 
 
 @dataclass(slots=True)
@@ -64,9 +64,9 @@ class Environment:
     """Reads them."""
 
     @property
-    def states(self) -> StateMerger | None:
-        """`state_merger()`."""
-        return state_merger()
+    def states(self) -> StateFunctions | None:
+        """`state_functions()`."""
+        return state_functions()
 
     def spark_session(self) -> SparkSession:
         """The session; started now if only its master was given (or nothing: `local[*]`)."""
@@ -108,8 +108,26 @@ class Environment:
     def check_merges(self, schema: TableSchema) -> None:
         """SUPPORT_IS_DISABLED if parts of such a table cannot be merged in this process."""
         from mergelake.order.modes import working_mode
+        from mergelake.order.projections import table_projections
+        from mergelake.order.ttl_groups import check_functions
 
         working_mode(schema, self.states)
+        for projection in table_projections(schema):
+            projection.check(self.states)
+        check_functions(schema, self.states)
+
+    def check_definition(self, before: TableSchema | None, after: TableSchema) -> None:
+        """Try what a new definition has ClickHouse compute, on a row of defaults: raises what ClickHouse says of it.
+
+        SUPPORT_IS_DISABLED if there is such a thing, and ClickHouse is not here.
+        """
+        from mergelake.order.projections import try_projections
+        from mergelake.order.ttl_groups import try_functions
+
+        if before is None or before.projections != after.projections:
+            try_projections(after, self.states)
+        if after.ttl and (before is None or before.ttl != after.ttl or before.types != after.types):
+            try_functions(after, self.states)
 
     def run_mutations(
         self, handle: TableHandle, tasks: Sequence[MergeTask], gives_up: Callable[[], bool] = lambda: False
@@ -120,7 +138,7 @@ class Environment:
         if self.spark is not None and len(tasks) > 1:
             from mergelake.spark.merge import run_mutations
 
-            return run_mutations(self.spark_session(), handle.store, tasks)
+            return run_mutations(self.spark_session(), handle.store, tasks, self.states)
 
         def heard(rows: int, total: int) -> None:
             if gives_up():
@@ -130,7 +148,9 @@ class Environment:
 
         def execute(task: MergeTask, ranges: Ranges) -> PartManifest | None:
             check()
-            return execute_mutation(handle.store, task, handle.ids, handle.clock, heard, self.threads, ranges)
+            return execute_mutation(
+                handle.store, task, handle.ids, handle.clock, heard, self.threads, ranges, states=self.states
+            )
 
         return execute_mutations(handle.store, tasks, execute)
 

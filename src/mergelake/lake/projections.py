@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mergelake.lake.constraints import alter_checked
 from mergelake.lake.environment import Environment
 from mergelake.table.alter.commit import alter
 from mergelake.table.alter.projections import AddProjection, DropProjection
@@ -21,7 +22,7 @@ class ProjectionMethods:
         Raises ILLEGAL_PROJECTION for a name that is taken, NOT_IMPLEMENTED for one that was
         another projection, and the errors of CREATE TABLE with such a projection.
         """
-        return alter(self.handle, [AddProjection(name, query)])
+        return alter_checked(self.handle, [AddProjection(name, query)], self.env)
 
     def drop_projection(self, name: str) -> int:
         """Drop a projection; the new version. No data is written. NO_SUCH_PROJECTION_IN_TABLE if there is none."""

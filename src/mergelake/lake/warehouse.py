@@ -27,6 +27,7 @@ from mergelake.store import Store, StoreSpec, open_store
 from mergelake.store.meter import Tally, metered
 from mergelake.store.prices import Prices, prices_of
 from mergelake.table.catalog import Catalog, Name
+from mergelake.table.define import check_schema
 from mergelake.table.handle import TableHandle
 from mergelake.table.volatile_reads import OFF, VolatileReads, volatile_mode
 
@@ -241,6 +242,8 @@ class Warehouse:
             ttl=ttl,
         )
         exists = if_not_exists and self.has_table(name)
+        if not exists and (table_schema.projections or table_schema.ttl):
+            self.env.check_definition(None, check_schema(table_schema))
         table = Table(
             ".".join(full), self.catalog.create_table(full, table_schema, if_not_exists=if_not_exists), self.env
         )
@@ -265,6 +268,7 @@ class Warehouse:
             self.catalog.find(full)  # raises
         handle = self.catalog.begin_table(full, schema)
         try:
+            self.env.check_definition(None, handle.schema)
             yield Table(name, handle, self.env)
         except BaseException:
             self.catalog.drop_nameless(handle)

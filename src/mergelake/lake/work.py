@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from mergelake.core.errors import ConflictError, error
 from mergelake.core.manifest import PartManifest
-from mergelake.lake.environment import state_merger
+from mergelake.lake.environment import state_functions
 from mergelake.lake.warehouse import Warehouse
 from mergelake.log.state import known_ids
 from mergelake.log.volatile import pending
@@ -156,7 +156,7 @@ def work_on_spark(
     parts: dict[str, PartManifest | None] = {}
     for last in (False, True):
         chosen = [at for at, each in enumerate(planned) if _assembles(each.task) is last]
-        done = run_works(spark, [(stores[at], planned[at].task) for at in chosen], state_merger())
+        done = run_works(spark, [(stores[at], planned[at].task) for at in chosen], state_functions())
         parts |= {planned[at].digest: part for at, part in zip(chosen, done, strict=True)}
     return [encode_result(each.digest, parts[each.digest]) for each in planned]
 

@@ -34,7 +34,7 @@ from mergelake.merge.deduplicate import Repetitions
 from mergelake.merge.gather import gather_column
 from mergelake.merge.order import RowOrder, record_order
 from mergelake.merge.plan import MergeTask, check_engine
-from mergelake.merge.projections import ProjectionWork, Rebuilder, inputs_of, projection_work
+from mergelake.merge.projections import ProjectionWork, Rebuilder, check_states, inputs_of, projection_work
 from mergelake.merge.result import THREAD_BYTES, Meter, Progress, result_minmax, result_partition, side_by_side
 from mergelake.merge.source import SourceReader
 from mergelake.merge.spans import restrict_to_slice
@@ -47,7 +47,7 @@ from mergelake.order.mode import Mode
 from mergelake.order.modes import working_mode
 from mergelake.order.normalized_keys import numpy_values, word_count
 from mergelake.order.projections import BoundProjection
-from mergelake.order.states import StateMerger
+from mergelake.order.states import StateFunctions
 from mergelake.parts.ahead import hold_packed, open_parts
 from mergelake.parts.assemble import alignment
 from mergelake.parts.default_codec import asks_sources, merged_codec
@@ -75,7 +75,7 @@ def execute_merge(
     on_progress: Progress | None = None,
     threads: int = 2,
     disk: Store | None = None,
-    states: StateMerger | None = None,
+    states: StateFunctions | None = None,
 ) -> PartManifest:
     """Write the result of `task` and return its manifest; nothing is committed.
 
@@ -85,6 +85,7 @@ def execute_merge(
     for aggregate states that only `states` could merge.
     """
     check_engine(task.schema)
+    check_states(task, states)
     # The encoded text is searched first, as decoding thousands of files takes long.
     manifests = [source.manifest for source in task.sources if ".proj/" in source.manifest.files.text]
     dropped = {
@@ -95,7 +96,9 @@ def execute_merge(
         _logger.warning("a merge of %s drops projections %s: the table has none such", task.directory, sorted(dropped))
     concatenation = plan_concatenation(task)
     if concatenation is not None:
-        return _concatenated(store, task, concatenation, ids, clock, on_progress, max(1, threads), disk or store)
+        return _concatenated(
+            store, task, concatenation, ids, clock, on_progress, max(1, threads), disk or store, states
+        )
     expiry = plan_expiry(task)
     if expiry is not None and expiry.empties and task.slice is None:
         return _empty_part(disk if task.local and disk is not None else store, task, expiry, ids, clock)
@@ -144,6 +147,7 @@ def _concatenated(
     on_progress: Progress | None,
     threads: int,
     disk: Store,
+    states: StateFunctions | None,
 ) -> PartManifest:
     """`execute_merge` by copying."""
     keys, settings = table_keys(task.schema), TableSettings(task.schema.settings)
@@ -163,7 +167,7 @@ def _concatenated(
     try:
         meter = Meter(on_progress, task.rows, sum(source.manifest.bytes_on_disk for source in found.sources))
         concatenate(writer, found, readers, meter, threads)
-        write_merged_projections(writer, projection_work(task), store, threads, disk)
+        write_merged_projections(writer, projection_work(task), store, threads, disk, states)
         return replace(writer.finish(), base_version=task.base_version)
     except BaseException:
         writer.abort()
@@ -176,7 +180,7 @@ def write_merged_projections(
     store: Store,
     threads: int = 2,
     disk: Store | None = None,
-    states: StateMerger | None = None,
+    states: StateFunctions | None = None,
 ) -> None:
     """Write the projections of a part that are merged from those of its sources."""
     for each in work:
@@ -188,7 +192,7 @@ def merge_projection(
     store: Store,
     threads: int,
     disk: Store,
-    states: StateMerger | None,
+    states: StateFunctions | None,
     part: PartWriter,
     projection: BoundProjection,
     task: MergeTask,
@@ -210,7 +214,7 @@ class _Merge:
         threads: int,
         on_progress: Progress | None,
         disk: Store,
-        states: StateMerger | None,
+        states: StateFunctions | None,
         expiry: Expiry | None,
     ) -> None:
         self._target = disk if task.local else store
@@ -224,7 +228,9 @@ class _Merge:
         self._maps = combination.maps if combination is not None else {}
         self._combines = combination is not None
         self._expiry = expiry
-        self._ttl = TtlWork(expiry, task.schema, self._rows_of, combines=self._combines) if expiry is not None else None
+        self._ttl = (
+            TtlWork(expiry, task.schema, self._rows_of, states, combines=self._combines) if expiry is not None else None
+        )
         self._sources = [
             SourceReader(disk if s.local else store, task.directory, task.schema, s.manifest, s.lacks)
             for s in task.sources
@@ -399,7 +405,7 @@ class _Merge:
         for each in work:
             if each.task is None:
                 names = inputs_of(each.projection, [column.name for column in self._task.schema.stored])
-                with Rebuilder(writer, each.projection, budget, merge) as rebuilder:
+                with Rebuilder(writer, each.projection, budget, merge, self._states) as rebuilder:
                     columns = [self._without_expired(order, n, self._gather(order, n, names)) for n in names]
                     for arrays in aligned(columns):
                         rebuilder.push(pa.RecordBatch.from_arrays(list(arrays), names))

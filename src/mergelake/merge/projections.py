@@ -21,6 +21,8 @@ from mergelake.core.names import PartInfo
 from mergelake.merge.plan import MergeSource, MergeTask
 from mergelake.merge.ttl import plan_expiry
 from mergelake.order.projections import BoundProjection, table_projections
+from mergelake.order.states import StateFunctions
+from mergelake.order.ttl_groups import check_functions
 from mergelake.parts.projected import projection_manifest
 from mergelake.parts.writer import PartWriter, write_part, write_projection
 from mergelake.store.directory import DirectoryStore
@@ -59,6 +61,17 @@ def projection_work(task: MergeTask) -> list[ProjectionWork]:
     return [ProjectionWork(each, None if removes else _merged(task, each)) for each in table_projections(schema)]
 
 
+def check_states(task: MergeTask, functions: StateFunctions | None) -> None:
+    """SUPPORT_IS_DISABLED if projections or the TTL of a result need `functions`, and they are None."""
+    if functions is not None:
+        return
+    for work in projection_work(task):
+        work.projection.check(None)
+    expiry = plan_expiry(task)
+    if expiry is not None and any(map(expiry.is_due, expiry.ttl.groups)):
+        check_functions(task.schema, None)
+
+
 def _merged(task: MergeTask, projection: BoundProjection) -> MergeTask | None:
     """The merge of a projection's parts; None if a source has none that fits."""
     filled = [source for source in task.sources if source.manifest.rows]
@@ -88,9 +101,17 @@ def _has(source: MergeSource, task: MergeTask, projection: BoundProjection) -> b
 class Rebuilder:
     """Writes a projection of a part from the part's rows, which come in blocks of any size."""
 
-    def __init__(self, part: PartWriter, projection: BoundProjection, budget: int, merge: Merge) -> None:
-        """`budget` are the bytes of rows that are held at a time; `merge` merges pieces."""
+    def __init__(
+        self,
+        part: PartWriter,
+        projection: BoundProjection,
+        budget: int,
+        merge: Merge,
+        functions: StateFunctions | None,
+    ) -> None:
+        """`budget` are the bytes of rows that are held at a time; `merge` merges pieces, `functions` make states."""
         self._part, self._projection, self._budget, self._merge = part, projection, budget, merge
+        self._functions = functions
         self._held: list[pa.RecordBatch] = []
         self._bytes = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -116,7 +137,7 @@ class Rebuilder:
         """Write the projection."""
         if self._folder is None:
             if self._held:
-                write_projection(self._part, projection_rows(self._projection, self._taken()))
+                write_projection(self._part, projection_rows(self._projection, self._taken(), self._functions))
             return
         if self._held:
             self._spill()
@@ -133,7 +154,7 @@ class Rebuilder:
     def _spill(self) -> None:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="mergelake-projection-")
-        rows = projection_rows(self._projection, self._taken())
+        rows = projection_rows(self._projection, self._taken(), self._functions)
         target = replace(
             self._part.target,
             store=DirectoryStore(self._folder.name),

@@ -37,7 +37,7 @@ from mergelake.merge.result import Progress, result_minmax, result_partition
 from mergelake.merge.split import split_id, split_keys
 from mergelake.merge.ttl import joins_rows, plan_expiry, slices_ttl
 from mergelake.order.keys import table_keys
-from mergelake.order.states import StateMerger
+from mergelake.order.states import StateFunctions
 from mergelake.parts.ahead import open_parts
 from mergelake.parts.assemble import (
     SliceStream,
@@ -110,7 +110,7 @@ def execute_slice(
     clock: Clock,
     on_progress: Progress | None = None,
     threads: int = 2,
-    states: StateMerger | None = None,
+    states: StateFunctions | None = None,
 ) -> PartManifest:
     """Write one slice, then its record; returns its manifest. Errors: those of `execute_merge`."""
     assert task.split is not None
@@ -170,7 +170,7 @@ def assembled(
     files: Sequence[PartFile],
     ids: IdSource,
     clock: Clock,
-    states: StateMerger | None = None,
+    states: StateFunctions | None = None,
 ) -> PartManifest:
     """The part of a merge, from all of its slices and the files of `assemble_stream` of `streams_of`."""
     keys, settings = table_keys(task.schema), TableSettings(task.schema.settings)
@@ -202,7 +202,7 @@ def execute_split(
     clock: Clock,
     on_progress: Progress | None = None,
     threads: int = 2,
-    states: StateMerger | None = None,
+    states: StateFunctions | None = None,
 ) -> PartManifest:
     """Execute a task with a split in this process: the slices that are missing, one after the other, then the part."""
     split = task.split

@@ -29,6 +29,7 @@ from mergelake.format.partition import Partition
 from mergelake.merge.plan import MergeTask
 from mergelake.order.keys import table_keys
 from mergelake.order.modes import collapse_block, working_mode
+from mergelake.order.projections import table_projections
 from mergelake.order.ttl import has_ttl
 from mergelake.parts.default_codec import CODEC_FILE, default_codec
 from mergelake.parts.joined import JoinedReader, WholePart, fetch_whole_parts, is_joinable
@@ -79,10 +80,12 @@ def is_simple(task: MergeTask) -> bool:
 
 
 def judges_rows_alone(schema: TableSchema) -> bool:
-    """Whether the rows of a key alone decide what merges make of them, without ClickHouse."""
+    """Whether the rows of a key alone decide what merges make of them and of projections, without ClickHouse."""
     try:
         mode = working_mode(schema, None)
     except UnsupportedError:
+        return False
+    if any(projection.foreign for projection in table_projections(schema)):
         return False
     return mode is None or not (mode.splits or mode.tombstone or mode.sign)
 

@@ -22,6 +22,7 @@ from mergelake.merge.order import RowOrder
 from mergelake.merge.ttl import Expiry
 from mergelake.order.combining import concatenated
 from mergelake.order.mode import Mask
+from mergelake.order.states import StateFunctions
 from mergelake.order.ttl import BoundTtl, expired_value
 from mergelake.order.ttl_groups import Grouping, combine_first
 
@@ -47,8 +48,17 @@ class _Groups:
 class TtlWork:
     """The TTL of one merge, while it is executed. Threads may share it once `apply` has returned."""
 
-    def __init__(self, expiry: Expiry, schema: TableSchema, gather: GatherBlocks, *, combines: bool) -> None:
+    def __init__(
+        self,
+        expiry: Expiry,
+        schema: TableSchema,
+        gather: GatherBlocks,
+        functions: StateFunctions | None,
+        *,
+        combines: bool,
+    ) -> None:
         self._expiry, self._schema, self._gather, self._combines = expiry, schema, gather, combines
+        self._functions = functions
         self.infos: dict[str, TtlInfo] = {}
         """The times of the result's rows, after `apply`."""
         self.gone: frozenset[str] = expiry.gone
@@ -115,7 +125,7 @@ class TtlWork:
         for element in expiry.ttl.groups:
             if not expiry.is_due(element) or not order.rows:
                 continue
-            grouping = Grouping(element.element, self._schema)
+            grouping = Grouping(element.element, self._schema, self._functions)
             begins, flags = [], []
             for block in self._blocks(order, [element], grouping.reads):
                 expired = element.expired(block, expiry.now)

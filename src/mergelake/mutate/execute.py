@@ -41,6 +41,7 @@ from mergelake.mutate.indexes import IndexChanges
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.order.keys import table_keys
 from mergelake.order.projections import table_projections
+from mergelake.order.states import StateFunctions
 from mergelake.order.ttl import has_ttl, packed_infos, table_ttl
 from mergelake.parts.part_spec import PartTarget, PartTtl
 from mergelake.parts.rewrite import ColumnRewriter, can_rewrite_columns, converted
@@ -76,12 +77,14 @@ def execute_mutation(
     threads: int = 1,
     ranges: Ranges | None = None,
     disk: Store | None = None,
+    states: StateFunctions | None = None,
 ) -> PartManifest | None:
     """Write the part that `task` (of kind `mutation`) describes; None if no row of it changes.
 
     `ranges` are the marks with rows that may match (None: all). New objects go to `disk`, if it is given; those of the
-    old part stay where they are. Raises the errors of the commands for rows that match them, and CorruptDataError for a
-    damaged part.
+    old part stay where they are. `states` are aggregate functions for projections. Raises the errors of the commands
+    for rows that match them, CorruptDataError for a damaged part, and SUPPORT_IS_DISABLED where it has no `states` and
+    needs some.
     """
     (source,) = task.sources
     settings = TableSettings(task.schema.settings)
@@ -107,14 +110,14 @@ def execute_mutation(
     )
     if whole:
         local = replace(task, local=disk is not None, schema=indexes.schema_of(task.schema))
-        return execute_merge(store, local, ids, clock, on_progress, threads, disk)
+        return execute_merge(store, local, ids, clock, on_progress, threads, disk, states)
     target = PartTarget(disk or store, task.directory, task.schema, settings, keys, ids, clock)
     rewriter = ColumnRewriter(target, source.manifest, reader.reader)
     try:
         _rewrite(rewriter, reader, names, matches, indexes, window)
         if matches is not None:
-            merge = partial(merge_projection, store, threads, disk or store, None)
-            _rewrite_projections(rewriter, reader, matches, task, merge)
+            merge = partial(merge_projection, store, threads, disk or store, states)
+            _rewrite_projections(rewriter, reader, matches, task, merge, states)
         manifest = rewriter.finish(_times(reader, task, window) if finds else None)
         return replace(manifest, base_version=task.base_version)
     except BaseException:
@@ -183,7 +186,12 @@ def _rewrite(
 
 
 def _rewrite_projections(
-    rewriter: ColumnRewriter, reader: SourceReader, matches: Matches, task: MergeTask, merge: Merge
+    rewriter: ColumnRewriter,
+    reader: SourceReader,
+    matches: Matches,
+    task: MergeTask,
+    merge: Merge,
+    states: StateFunctions | None,
 ) -> None:
     """Write projections anew whose rows change; leave out what the table has not, or not any more."""
     settings, old = TableSettings(task.schema.settings), reader.manifest
@@ -198,7 +206,7 @@ def _rewrite_projections(
             if matches.deletes and lightweight_mode(task.schema) == "drop":
                 continue
             names = inputs_of(projection, [column.name for column in task.schema.stored])
-            with Rebuilder(rewriter.part, projection, window, merge) as rebuilder:
+            with Rebuilder(rewriter.part, projection, window, merge, states) as rebuilder:
                 for batch in reader.read(names, BATCH_ROWS, window):
                     rebuilder.push(batch)
                 rebuilder.finish()

@@ -12,7 +12,7 @@ from mergelake.merge.result import Progress
 from mergelake.merge.slices import execute_slice, execute_split
 from mergelake.mutate.execute import execute_mutation, finds_times
 from mergelake.mutate.ranges import matching_ranges
-from mergelake.order.states import StateMerger
+from mergelake.order.states import StateFunctions
 from mergelake.parts.fetch import is_remote
 from mergelake.parts.layout import object_key
 from mergelake.store.protocol import Store
@@ -25,7 +25,7 @@ def execute_task(
     clock: Clock,
     on_progress: Progress | None = None,
     threads: int = 2,
-    states: StateMerger | None = None,
+    states: StateFunctions | None = None,
 ) -> PartManifest | None:
     """Write the part that `task` describes; None if it is a mutation that changes no row. Nothing is committed.
 
@@ -46,7 +46,7 @@ def execute_task(
         ranges = matching_ranges(store, [task])[task.source_ids[0]]
         if not ranges and not finds_times(task):
             return None
-        return execute_mutation(store, task, ids, clock, on_progress, threads, ranges)
+        return execute_mutation(store, task, ids, clock, on_progress, threads, ranges, states=states)
     except NotFoundError as missing:
         message = f"A source of {task.result} is gone: {missing.message}"
         raise error("NO_SUCH_DATA_PART", message, "It was merged or dropped: plan the task anew") from missing

@@ -252,7 +252,8 @@ def _mutations(node: NodeView, table: TableView) -> list[Mutate]:
     """The mutations of parts that are due: not of those in use, nor where one failed not long ago."""
     state = table.state
     open_ones = open_mutations(state)
-    if not open_ones:
+    # Where projections may need what merges here lack, both are left to others.
+    if not open_ones or (state.schema.projections and not table.merges):
         return []
     wait_ms = table.settings.integer("min_age_to_apply_mutations_seconds") * 1000
     many = len(open_ones) >= table.settings.integer("mutations_to_apply_early")

@@ -25,7 +25,7 @@ from mergelake.order.keys import Block, TableKeys, table_keys, whole_column
 from mergelake.order.mode import Combination, KeySplitter, Mask, Mode
 from mergelake.order.normalized_keys import normalized_keys, number_words, numpy_values, same_as_previous
 from mergelake.order.replacing import ENGINE as REPLACING, check_tombstones, replacing_mode
-from mergelake.order.states import StateMerger, bound
+from mergelake.order.states import StateFunctions, bound
 from mergelake.order.summing import summing_mode
 
 _MODES: Mapping[str, Callable[[TableSchema], Mode]] = {
@@ -50,7 +50,7 @@ def mode_of(schema: TableSchema) -> Mode | None:
     return None if make is None else make(schema)
 
 
-def working_mode(schema: TableSchema, states: StateMerger | None) -> Mode | None:
+def working_mode(schema: TableSchema, states: StateFunctions | None) -> Mode | None:
     """The mode of the table's engine, for those who combine rows: its rules merge aggregate states by `states`.
 
     Raises SUPPORT_IS_DISABLED if it needs them and they are None.

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.lexer import Token, TokenReader, syntax_error, tokenize
-from mergelake.expr import Call, ColumnRef, SyntaxNode, parse
+from mergelake.expr import Call, ColumnRef, SyntaxNode
+from mergelake.expr.parser import parse_aggregate
 
 _OPEN, _CLOSE = ("(", "[", "{"), (")", "]", "}")
 _CLAUSES = ("WITH", "SELECT", "GROUP", "ORDER")
@@ -127,7 +128,7 @@ def _ends(reader: TokenReader, token: Token) -> bool:
 
 
 def _expression(text: str, named: Mapping[str, SyntaxNode]) -> SyntaxNode:
-    return replaced(parse(text), lambda node: named.get(node.name) if isinstance(node, ColumnRef) else None)
+    return replaced(parse_aggregate(text), lambda node: named.get(node.name) if isinstance(node, ColumnRef) else None)
 
 
 def replaced(node: SyntaxNode, found: Callable[[SyntaxNode], SyntaxNode | None]) -> SyntaxNode:

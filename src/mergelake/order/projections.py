@@ -15,9 +15,11 @@ Source: ClickHouse, `src/Storages/ProjectionsDescription.cpp`.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from mergelake.core import types as t
@@ -31,23 +33,23 @@ from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.nodes import column_name, walk
 from mergelake.expr.registry import find_function
 from mergelake.expr.values import to_arrow
-from mergelake.order.keys import Block, table_keys, whole_column
-from mergelake.order.modes import collapse_block
+from mergelake.format.defaults import default_array
+from mergelake.format.state_programs import aggregate_function, state_program, state_version
+from mergelake.order.keys import Block, TableKeys, table_keys, whole_column
+from mergelake.order.mode import Rule
+from mergelake.order.modes import collapse_block, mode_of
 from mergelake.order.projection_query import ProjectionQuery, parse_projection, replaced
 from mergelake.order.sorting import sort_order
 from mergelake.order.state_values import FUNCTIONS, makes_states, states_of
-from mergelake.order.states import without_if
+from mergelake.order.states import StateFunctions, StateMaker, StateRule, bound, without_if
 
-_AGGREGATES = {name.lower(): name for name in ("count", "sum", "min", "max", "avg")} | {
-    "any": "any", "any_value": "any", "first_value": "any", "last_value": "anyLast",
-    "bit_and": "groupBitAnd", "bit_or": "groupBitOr", "bit_xor": "groupBitXor",
-}  # fmt: skip
-"""Names that may be written in any case -> the function."""
+_PARAMETERS = re.compile(r"[^(]*(?:\((?:-?\d+(?:\.\d*)?|'\w*'|[\[\], ])*\))?")
+"""Aggregate functions with parameters that ClickHouse prints as they are here."""
 _NAMED = """
 plus minus multiply negate modulo intDiv equals notEquals less lessOrEquals greater greaterOrEquals isNull isNotNull
 toDate toYYYYMM toYYYYMMDD toYear toMonth toDayOfMonth toDayOfWeek toHour toMinute toStartOfMonth toStartOfYear
 toStartOfDay toStartOfHour toStartOfMinute toMonday toUInt8 toUInt16 toUInt32 toUInt64 toInt8 toInt16 toInt32 toInt64
-toFloat32 toFloat64 toString lower upper length cityHash64 abs
+toFloat32 toFloat64 toString lower upper length cityHash64 abs empty notEmpty and or not tuple
 """
 NAMED_FUNCTIONS = frozenset(_NAMED.split())
 """Functions for which the names that ClickHouse gives to columns are known: it finds states by these names."""
@@ -74,8 +76,25 @@ class BoundProjection:
         """Whether it holds states of aggregate functions."""
         return self.schema.engine == AGGREGATING
 
-    def block(self, block: Block) -> pa.Table:
-        """Its rows for some rows of the table, in order; rows of equal keys are merged in an aggregate one."""
+    @property
+    def foreign(self) -> Mapping[str, t.AggregateFunction]:
+        """The columns whose states ClickHouse makes: own code does not know their functions."""
+        kinds = ((name, kind) for name, (_, kind) in self.computed.items())
+        return {name: kind for name, kind in kinds if isinstance(kind, t.AggregateFunction) and not makes_states(kind)}
+
+    def check(self, functions: StateFunctions | None) -> None:
+        """SUPPORT_IS_DISABLED if it has states that are made by `functions`, and they are None."""
+        if functions is None and self.foreign:
+            name, kind = next(iter(self.foreign.items()))
+            message = f"States of column {name}, {kind}, of projection {self.name} are made by ClickHouse"
+            raise error("SUPPORT_IS_DISABLED", f"{message}, which is not here", "pip install 'mergelake[sql]'")
+
+    def block(self, block: Block, functions: StateFunctions | None = None) -> pa.Table:
+        """Its rows for some rows of the table, in order; rows of equal keys are merged in an aggregate one.
+
+        `functions` make the states of `foreign` columns; SUPPORT_IS_DISABLED without them.
+        """
+        self.check(functions)
         rows = pa.table({name: whole_column(block, name) for name in self.inputs})
         if self.computed:
             rows = self._states(rows, block.num_rows)
@@ -83,15 +102,30 @@ class BoundProjection:
         arrays = [key.values(rows) for key in keys.sorting]
         order = sort_order(arrays, [key.type for key in keys.sorting], keys.descending) if arrays else None
         ordered = rows if order is None else rows.take(pa.array(order))
-        return pa.table(collapse_block(ordered, self.schema, keys)) if self.aggregate else ordered
+        return self._collapsed(ordered, keys, functions) if self.aggregate else ordered
 
     def _states(self, rows: pa.Table, count: int) -> pa.Table:
+        """The keys, and for each row its states; of `foreign` ones the arguments, as structs."""
         context = EvaluationContext.of_block(rows, self.inputs)
         found: dict[str, pa.Array] = {}
         for name, (nodes, kind) in self.computed.items():
             values = [_values(context, node, count) for node in nodes]
-            found[name] = states_of(kind, values, count) if isinstance(kind, t.AggregateFunction) else values[0]
+            if not isinstance(kind, t.AggregateFunction):
+                found[name] = values[0]
+            elif makes_states(kind):
+                found[name] = states_of(kind, values, count)
+            else:
+                found[name] = StateMaker.joined(values)
         return pa.table(found)
+
+    def _collapsed(self, rows: pa.Table, keys: TableKeys, functions: StateFunctions | None) -> pa.Table:
+        """A row for each key."""
+        mode = mode_of(self.schema)
+        if functions is not None and mode is not None and mode.combination is not None:
+            makers: dict[str, Rule] = {name: StateMaker(kind, functions) for name, kind in self.foreign.items()}
+            rules = {**mode.combination.rules, **makers}
+            mode = replace(mode, combination=replace(mode.combination, rules=rules, single_rows=True))
+        return pa.table(collapse_block(rows, self.schema, keys, mode))
 
 
 def _values(context: EvaluationContext, node: BoundNode, rows: int) -> pa.Array:
@@ -102,6 +136,24 @@ def _values(context: EvaluationContext, node: BoundNode, rows: int) -> pa.Array:
 def table_projections(schema: TableSchema) -> tuple[BoundProjection, ...]:
     """All projections of a table."""
     return tuple(bind_projection(each, schema) for each in schema.projections)
+
+
+def try_projections(schema: TableSchema, functions: StateFunctions | None) -> None:
+    """Make the `foreign` states of a row of defaults, and merge them: raises what ClickHouse says of it.
+
+    SUPPORT_IS_DISABLED if there are some, and no `functions`.
+    """
+    for projection in table_projections(schema):
+        if projection.foreign:
+            row = pa.table({name: default_array(kind, 1) for name, kind in projection.inputs.items()})
+            try:
+                made = projection.block(row, functions)
+                for name, kind in projection.foreign.items():
+                    twice = pa.concat_arrays([whole_column(made, name)] * 2)
+                    bound({name: StateRule(name, kind)}, functions)[name](twice, np.zeros(1, np.int64))
+            except MergelakeError as refused:
+                refused.message = f"{refused.message}: in projection {projection.name}"
+                raise
 
 
 def bind_projection(projection: Projection, schema: TableSchema) -> BoundProjection:
@@ -128,8 +180,7 @@ def _check_names(query: ProjectionQuery, schema: TableSchema) -> None:
     for tree in (*query.items, *(query.group_by or ()), *query.order_by):
         for node in walk(tree):
             if isinstance(node, Call) and _function(node) is None and not _is_known(node.function):
-                hint = f"Aggregate functions that are: {', '.join(FUNCTIONS)}"
-                raise error("NOT_IMPLEMENTED", f"The function {node.function} in a projection is not supported", hint)
+                raise error("NOT_IMPLEMENTED", f"The function {node.function} in a projection is not supported")
         for name in referenced_columns(tree):
             if name == "*":
                 continue
@@ -241,20 +292,19 @@ def _state(function: str, call: Call, schema: TableSchema) -> tuple[str, tuple[S
     if function == "count" and all(isinstance(arg, Literal) and arg.value is not None for arg in args):
         args = ()
     extra = int(base != function)
-    if len(args) > 1 + extra or len(args) < (0 if base == "count" else 1) + extra:
+    if base in FUNCTIONS and not (0 if base == "count" else 1) + extra <= len(args) <= 1 + extra:
         raise error("NUMBER_OF_ARGUMENTS_DOESNT_MATCH", f"Aggregate function {function} takes other arguments: {call}")
     for arg in args:
         if not referenced_columns(arg):
             raise error("NOT_IMPLEMENTED", f"{call} of a constant in a projection is not supported", "Write count()")
     kinds = tuple(_bound(arg, schema).type for arg in args)
-    data_type = t.AggregateFunction(function, kinds)
-    if not makes_states(data_type):
-        raise error(
-            "NOT_IMPLEMENTED",
-            f"{call} of {', '.join(map(str, kinds))} in a projection is not supported",
-            f"Supported are {', '.join(FUNCTIONS)} over numbers, dates and texts, and with -If",
-        )
-    return f"{function}({', '.join(map(column_name, args))})", args, data_type
+    data_type = t.AggregateFunction(function, kinds, state_version(function, kinds))
+    if not _PARAMETERS.fullmatch(function) or not (makes_states(data_type) or (args and state_program(data_type))):
+        message = f"{call} of {', '.join(map(str, kinds))} in a projection is not supported"
+        raise error("NOT_IMPLEMENTED", message, "States whose length is not known cannot be stored")
+    # ClickHouse replaces other names of a function only where they may be written in any case.
+    called = call.function if call.function.startswith("median") else function
+    return f"{called}({', '.join(map(column_name, args))})", args, data_type
 
 
 def _bound(tree: SyntaxNode, schema: TableSchema) -> BoundNode:
@@ -264,14 +314,8 @@ def _bound(tree: SyntaxNode, schema: TableSchema) -> BoundNode:
 
 
 def _function(node: SyntaxNode) -> str | None:
-    """The aggregate function that is called; None for others. NOT_IMPLEMENTED for one that is not supported here."""
-    if not isinstance(node, Call):
-        return None
-    name = _AGGREGATES.get(node.function.lower(), node.function)
-    if name not in FUNCTIONS and name[-2:].lower() == "if":
-        base = _AGGREGATES.get(name[:-2].lower(), name[:-2])
-        return f"{base}If" if base in FUNCTIONS and name.endswith("If") else None
-    return name if name in FUNCTIONS else None
+    """ClickHouse's name, with the parameters, of the aggregate function that is called; None for others."""
+    return aggregate_function(node.function) if isinstance(node, Call) else None
 
 
 def _is_known(function: str) -> bool:

@@ -1,6 +1,6 @@
 """Columns of aggregate states (`AggregateFunction`), as rules that merge the states of groups of rows.
 
-Merging is ClickHouse's business: a `StateMerger`, which runs its functions, is passed in by those who have one. The
+Merging is ClickHouse's business: `StateFunctions`, which run its functions, are passed in by those who have them. The
 states of the simple functions are merged here, byte for byte as ClickHouse does, so that tables of these need none:
 
 ===============================================  =====================================================
@@ -19,7 +19,7 @@ Source: ClickHouse, `src/AggregateFunctions/` (`merge` and `serialize` of each).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,12 +45,33 @@ Groups = NDArray[np.int64]
 
 
 class StateMerger(Protocol):
-    """Merges states of any aggregate function. A function of a module, so that it pickles by its name."""
+    """Merges states of one or any aggregate function."""
 
     def __call__(self, data_type: t.AggregateFunction, states: pa.Array, begins: Groups) -> pa.Array:
         """One state for each group: those of its rows merged in their order; binary arrays.
 
         `begins` ascends from 0. The states were checked to be such of the type.
+        """
+
+
+class StateFunctions(Protocol):
+    """All aggregate functions, of which states are made, merged and finished. Can be pickled."""
+
+    def merge(self, data_type: t.AggregateFunction, states: pa.Array, begins: Groups) -> pa.Array:
+        """A `StateMerger` of any function."""
+
+    def make(self, data_type: t.AggregateFunction, arguments: Sequence[pa.Array], begins: Groups) -> pa.Array:
+        """The state of the rows of each group, in their order, as a binary array.
+
+        `arguments` are those of the function in storage form, one at least; `begins` ascends from 0.
+        """
+
+    def finish(
+        self, expression: str, states: Mapping[str, tuple[t.AggregateFunction, pa.Array]], result: t.DataType
+    ) -> pa.Array:
+        """The values of an expression over the results of states, one for each row, in storage form.
+
+        `states` has type and states by the name that the expression uses; the values are cast to the type `result`.
         """
 
 
@@ -89,21 +110,45 @@ class StateRule:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class StateMaker:
+    """The `Rule` of a column of states that are made of the arguments, which are its values (`joined`)."""
+
+    data_type: t.AggregateFunction
+    functions: StateFunctions
+
+    @staticmethod
+    def joined(arguments: Sequence[pa.Array]) -> pa.Array:
+        """The arguments of the rows as one array of structs."""
+        return pa.StructArray.from_arrays(list(arguments), [str(at) for at in range(len(arguments))])
+
+    def __call__(self, values: pa.Array, begins: NDArray[np.int64]) -> pa.Array:
+        """The state of each group. NOT_IMPLEMENTED for states that ClickHouse writes in a form not known here."""
+        if not len(values):
+            return pa.array([], pa.binary())
+        states = self.functions.make(self.data_type, values.flatten(), begins)
+        try:
+            check_states(states, self.data_type)
+        except MergelakeError as unknown:
+            raise error("NOT_IMPLEMENTED", f"States of {self.data_type} are not supported: {unknown.message}") from None
+        return states
+
+
 def state_rule(column: Column) -> Rule:
-    """The rule of a column of states, not bound to a `StateMerger` yet where it needs one."""
+    """The rule of a column of states, not bound to a `StateFunctions` yet where it needs one."""
     kind = column.type
     assert isinstance(kind, t.AggregateFunction), kind
     return StateRule(column.name, kind, _own_merger(kind))
 
 
-def bound(rules: Mapping[str, Rule], merge: StateMerger | None) -> Mapping[str, Rule]:
-    """The rules, those for states with `merge` where they need it. SUPPORT_IS_DISABLED if they do and it is None."""
+def bound(rules: Mapping[str, Rule], functions: StateFunctions | None) -> Mapping[str, Rule]:
+    """The rules, those for states with `functions` where they need them. SUPPORT_IS_DISABLED if these are None then."""
     found: dict[str, Rule] = {}
     for name, rule in rules.items():
         if isinstance(rule, StateRule) and rule.merge is None:
-            if merge is None:
+            if functions is None:
                 raise rule.refusal()
-            rule = StateRule(rule.column, rule.data_type, merge)
+            rule = StateRule(rule.column, rule.data_type, functions.merge)
         found[name] = rule
     return found
 
@@ -115,7 +160,7 @@ _Merge = Callable[[pa.Array, Groups], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """A `StateMerger` of one type."""
+    """A `StateFunctions` of one type."""
 
     merge: _Merge
     flagged: bool

@@ -27,7 +27,7 @@ from mergelake.core.ttl import Seconds, TtlInfo, merged_info
 from mergelake.core.types import DataType, inner_type, parse_type
 from mergelake.expr import Call, ColumnRef, Compiled, SyntaxNode, compile_expression
 from mergelake.expr.aliases import expand_aliases
-from mergelake.expr.parser import parse
+from mergelake.expr.parser import parse, parse_aggregate
 from mergelake.format.ttl_txt import TtlFile, encode_ttl
 from mergelake.order.keys import Block, whole_column
 from mergelake.order.mode import Mask
@@ -199,7 +199,7 @@ def bind_ttl(element: TtlElement, columns: Mapping[str, Column]) -> BoundTtl:
     texts = [element.expression, element.where, *element.group_by]
     parts = [_by_id(parse(text), columns) if text else "" for text in texts]
     for name, text in element.assignments:
-        parts.append(f"{columns[name].id if name in columns else name}={_by_id(parse(text), columns)}")
+        parts.append(f"{columns[name].id if name in columns else name}={_by_id(parse_aggregate(text), columns)}")
     target = columns[element.column].id if element.column in columns else ""
     read = {name: types[name] for name in time.columns}
     digest = hashlib.blake2b("\n".join([*parts, element.codec, str(target)]).encode(), digest_size=4).hexdigest()

@@ -4,14 +4,15 @@ A row that has not expired ends a run, so that the order of the rows stays. Colu
 first value that is not NULL, those of the sorting key the one of the first row.
 
 An assignment is an expression over aggregate functions, `sum(x) + 1`. Each function is a rule over the values of its
-argument, as that of a SimpleAggregateFunction column, so a run may be spread over many blocks.
+argument, as that of a SimpleAggregateFunction column, so a run may be spread over many blocks. Where one of them is not
+known here, all functions of the assignment are states that ClickHouse makes, merges and finishes (`StateFunctions`).
 
 Source: ClickHouse, `TTLAggregationAlgorithm.cpp`, `TTLDescription.cpp`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,13 +25,17 @@ from mergelake.core.text import quote_string
 from mergelake.core.types import DataType
 from mergelake.expr import Call, ColumnRef, Compiled, Literal, SyntaxNode, compile_expression
 from mergelake.expr.nodes import walk
-from mergelake.expr.parser import parse
+from mergelake.expr.parser import parse, parse_aggregate
 from mergelake.expr.registry import find_function
+from mergelake.format.defaults import default_array
+from mergelake.format.state_programs import aggregate_function, state_program, state_version
 from mergelake.order.aggregates import simple_aggregate
 from mergelake.order.combining import GroupStream, concatenated, first_value
 from mergelake.order.keys import Block, KeyColumn, bind_key, table_keys
 from mergelake.order.merging import merge_runs
 from mergelake.order.mode import Mask, Rule
+from mergelake.order.states import StateFunctions, StateMaker, bound, state_rule
+from mergelake.order.ttl import table_ttl
 from mergelake.order.ttl_text import TtlElement
 
 _NAMES = {
@@ -45,13 +50,56 @@ _VALUE = "value"
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
-    """One aggregate function of one argument."""
+class Known:
+    """An aggregate function of one argument that is a rule over values."""
 
     argument: Compiled
     """Of the type that the rule takes."""
     rule: Rule
     type: DataType
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the argument."""
+        return self.argument.columns
+
+    def values(self, block: pa.RecordBatch, begins: Mask) -> tuple[pa.Array, Mask]:
+        """Values to combine by `rule`, and which of them begin a run: those of the rows, of which `begins` says it."""
+        return self.argument.evaluate(block), begins
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Any aggregate function, as states: one for each piece of a run in a block."""
+
+    arguments: tuple[Compiled, ...]
+    type: t.AggregateFunction
+    functions: StateFunctions | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the arguments."""
+        return tuple(name for each in self.arguments for name in each.columns)
+
+    @property
+    def rule(self) -> Rule:
+        """Merges states."""
+        return bound({_VALUE: state_rule(Column(0, _VALUE, self.type))}, self.functions)[_VALUE]
+
+    def values(self, block: pa.RecordBatch, begins: Mask) -> tuple[pa.Array, Mask]:
+        """As `Known.values`: a state for each piece of a run."""
+        if not block.num_rows:
+            return pa.array([], pa.binary()), begins
+        starts = np.flatnonzero(begins)
+        if not begins[0]:  # the run began in a block before
+            starts = np.concatenate(([0], starts))
+        make = StateMaker(self.type, _needed(self.functions, str(self.type)))
+        arguments = [each.evaluate(block) for each in self.arguments]
+        return make(StateMaker.joined(arguments), starts), begins[starts]
+
+
+Finish = Callable[[Mapping[str, pa.Array]], pa.Array]
+"""What the aggregates of the result's rows are, by name -> the values of the column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +107,16 @@ class Assignment:
     """How the value of a column in the row of a run is computed."""
 
     column: str
-    aggregates: Mapping[str, Aggregate]
-    """By the names that `result` uses."""
-    result: Compiled
+    aggregates: Mapping[str, Known | Foreign]
+    """By the names that `finish` uses."""
+    finish: Finish
+    foreign: bool
+    """Whether its functions are ClickHouse's."""
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The column, and those whose values are aggregated."""
-        names = [name for each in self.aggregates.values() for name in each.argument.columns]
+        names = [name for each in self.aggregates.values() for name in each.columns]
         return tuple(dict.fromkeys((self.column, *names)))
 
     def combine(self, blocks: Iterator[tuple[pa.RecordBatch, Mask, Mask]]) -> Iterator[pa.Array]:
@@ -75,12 +125,12 @@ class Assignment:
         own, flags = GroupStream(first_value), GroupStream(first_value)
 
         def computed(values: Mapping[str, pa.Array], own: pa.Array, expired: pa.Array) -> pa.Array:
-            result = self.result.evaluate(pa.RecordBatch.from_arrays(list(values.values()), list(values)))
+            result = self.finish(values)
             rows = np.arange(len(own))
             return concatenated(result, own).take(pa.array(np.where(expired, rows, rows + len(own))))
 
         for block, begins, expired in blocks:
-            values = {n: streams[n].push(each.argument.evaluate(block), begins) for n, each in self.aggregates.items()}
+            values = {n: streams[n].push(*each.values(block, begins)) for n, each in self.aggregates.items()}
             first, flag = own.push(block.column(self.column), begins), flags.push(pa.array(expired), begins)
             if len(first):
                 yield computed(values, first, flag)
@@ -90,14 +140,22 @@ class Assignment:
             yield computed({name: array for name, array in left.items() if array is not None}, last, flag)
 
 
+def _needed(functions: StateFunctions | None, what: str) -> StateFunctions:
+    if functions is None:
+        message = f"TTL … SET with {what} is computed by ClickHouse, which is not here"
+        raise error("SUPPORT_IS_DISABLED", message, "pip install 'mergelake[sql]'")
+    return functions
+
+
 class Grouping:
     """`GROUP BY … SET …` of one element, bound to a table."""
 
-    def __init__(self, element: TtlElement, schema: TableSchema) -> None:
+    def __init__(self, element: TtlElement, schema: TableSchema, functions: StateFunctions | None) -> None:
+        """`functions` compute assignments with functions that are not known here."""
         keys = table_keys(schema)
         self._keys: Sequence[KeyColumn] = [bind_key(text, schema) for text in element.group_by]
         self._of_key = {name for key in keys.sorting for name in key.columns}
-        self.assignments = {name: _bound(name, text, schema) for name, text in element.assignments}
+        self.assignments = {name: _bound(name, text, schema, functions) for name, text in element.assignments}
         """By column."""
         self.reads = tuple(dict.fromkeys(name for key in self._keys for name in key.columns))
         """The columns of the keys."""
@@ -152,79 +210,135 @@ def check_grouping(element: TtlElement, schema: TableSchema) -> None:
     sorting = {name for key in keys.sorting for name in key.columns}
     partition = {name for key in keys.partition for name in key.columns}
     for name, text in element.assignments:
-        functions = _aggregates(parse(text))
+        functions = _aggregates(parse_aggregate(text))
         if not functions:
             message = f"Invalid expression for assignment of column {name}. Should contain an aggregate function"
             raise error("BAD_TTL_EXPRESSION", message)
         if name not in stored:
             raise error("NO_SUCH_COLUMN_IN_TABLE", f"There is no physical column {name} in table")
         keeps = f"{_NAMES.get(functions[0].function.lower())}({name})" if len(functions) == 1 else ""
-        keeps_value = str(parse(text)) == str(functions[0]) and keeps in {f"{each}({name})" for each in _KEEPS}
+        keeps_value = str(parse_aggregate(text)) == str(functions[0]) and keeps in {
+            f"{each}({name})" for each in _KEEPS
+        }
         if (name in sorting and not (keeps_value and name in element.group_by)) or (
             name in partition and not keeps_value
         ):
             message = f"TTL … SET {name} = {text} of a column of the key is not supported"
             raise error("NOT_IMPLEMENTED", message, "Leave it out: it keeps the value of the first row")
-        _bound(name, text, schema)
+        _bound(name, text, schema, None)
+
+
+def check_functions(schema: TableSchema, functions: StateFunctions | None) -> None:
+    """SUPPORT_IS_DISABLED if a TTL of the table needs `functions`, and they are None."""
+    for element in table_ttl(schema).groups:
+        for name, text in element.element.assignments:
+            if functions is None and _bound(name, text, schema, None).foreign:
+                _needed(functions, text)
+
+
+def try_functions(schema: TableSchema, functions: StateFunctions | None) -> None:
+    """Apply the assignments that need `functions` to a row of defaults: raises what ClickHouse says of them."""
+    check_functions(schema, functions)
+    one = np.ones(1, np.bool_)
+    for element in table_ttl(schema).groups:
+        for name, text in element.element.assignments:
+            assignment = _bound(name, text, schema, functions)
+            if assignment.foreign:
+                arrays = [default_array(schema.column(each).type, 1) for each in assignment.reads]
+                block = pa.RecordBatch.from_arrays(arrays, list(assignment.reads))
+                list(assignment.combine(iter([(block, one, one), (block, ~one, one)])))
 
 
 def _aggregates(node: SyntaxNode) -> list[Call]:
     """The calls of aggregate functions. NOT_IMPLEMENTED for an unknown function, which may be one."""
     calls: list[Call] = []
     if isinstance(node, Call):
-        if node.function.lower() in _NAMES:
+        if _function(node) is not None:
             return [node]
         try:
             find_function(node.function)
         except MergelakeError:
-            message = f"The function {node.function} is not supported in TTL … SET"
-            supported = ", ".join(sorted(set(_NAMES.values())))
-            raise error("NOT_IMPLEMENTED", message, f"Supported are {supported}") from None
+            raise error("NOT_IMPLEMENTED", f"The function {node.function} is not supported in TTL … SET") from None
         for arg in node.args:
             calls += _aggregates(arg)
     return calls
 
 
-def _bound(column: str, text: str, schema: TableSchema) -> Assignment:
+def _function(node: SyntaxNode) -> str | None:
+    """The aggregate function that is called, as ClickHouse spells it; None for others."""
+    if not isinstance(node, Call):
+        return None
+    return _NAMES.get(node.function.lower()) or aggregate_function(node.function)
+
+
+def _bound(column: str, text: str, schema: TableSchema, functions: StateFunctions | None) -> Assignment:
     types = {each.name: each.type for each in schema.stored}
-    aggregates: dict[str, Aggregate] = {}
+    tree = parse_aggregate(text)
+    foreign = any(_function(call) not in _NAMES.values() for call in _aggregates(tree))
+    aggregates: dict[str, Known | Foreign] = {}
 
     def replaced(node: SyntaxNode) -> SyntaxNode:
         if not isinstance(node, Call):
             return node
-        function = _NAMES.get(node.function.lower())
+        function = _function(node)
         if function is None:
             return Call(node.function, tuple(map(replaced, node.args)))
-        if any(isinstance(inner, Call) and inner.function.lower() in _NAMES for a in node.args for inner in walk(a)):
+        if any(_function(inner) is not None for each in node.args for inner in walk(each)):
             raise error("ILLEGAL_AGGREGATION", f"An aggregate function is inside of another one: {node}")
-        if function == "avg":
+        if function == "avg" and not foreign:
             parts = (replaced(Call("sum", node.args)), replaced(Call("count", node.args)))
             return Call("divide", (Call("toFloat64", (parts[0],)), parts[1]))
         name = f"{_VALUE}{len(aggregates)}"
-        aggregates[name] = _aggregate(function, node, types)
+        aggregates[name] = _foreign(function, node, types, functions) if foreign else _known(function, node, types)
         return ColumnRef(name)
 
-    whole = replaced(parse(text))
-    target = Literal(str(schema.column(column).type).encode(), t.STRING)
-    over = {name: each.type for name, each in aggregates.items()}
-    if any(isinstance(each, ColumnRef) and each.name not in over for each in walk(whole)):
+    whole = replaced(tree)
+    if any(isinstance(each, ColumnRef) and each.name not in aggregates for each in walk(whole)):
         message = f"Column under no aggregate function in TTL … SET {column} = {text}"
         raise error("NOT_AN_AGGREGATE", message)
-    return Assignment(column, aggregates, compile_expression(str(Call("CAST", (whole, target))), over))
+    target = schema.column(column).type
+    if foreign:
+        if any(isinstance(each, t.UNORDERED) for each in t.parts(target)):
+            raise error("NOT_IMPLEMENTED", f"TTL … SET {column} = {text} of type {target} is not supported")
+        kinds = {name: each.type for name, each in aggregates.items() if isinstance(each, Foreign)}
+
+        def finished(values: Mapping[str, pa.Array]) -> pa.Array:
+            states = {name: (kind, values[name]) for name, kind in kinds.items()}
+            return _needed(functions, text).finish(str(whole), states, target)
+
+        return Assignment(column, aggregates, finished, foreign)
+    cast = Call("CAST", (whole, Literal(str(target).encode(), t.STRING)))
+    result = compile_expression(str(cast), {name: each.type for name, each in aggregates.items()})
+
+    def evaluated(values: Mapping[str, pa.Array]) -> pa.Array:
+        return result.evaluate(pa.RecordBatch.from_arrays(list(values.values()), list(values)))
+
+    return Assignment(column, aggregates, evaluated, foreign)
 
 
-def _aggregate(function: str, call: Call, types: Mapping[str, DataType]) -> Aggregate:
+def _foreign(function: str, call: Call, types: Mapping[str, DataType], functions: StateFunctions | None) -> Foreign:
+    """A function of ClickHouse; count() counts a constant."""
+    arguments = tuple(compile_expression(str(each), types) for each in call.args or (Literal(1, t.UINT8),))
+    kinds = tuple(each.type for each in arguments)
+    data_type = t.AggregateFunction(function, kinds, state_version(function, kinds))
+    if state_program(data_type) is None:
+        message = f"{call} of {', '.join(map(str, kinds))} in TTL … SET is not supported"
+        raise error("NOT_IMPLEMENTED", message, "States whose length is not known cannot be stored")
+    return Foreign(arguments, data_type, functions)
+
+
+def _known(function: str, call: Call, types: Mapping[str, DataType]) -> Known:
     if function == "count":
         counted = "1" if not call.args else f"isNotNull({call.args[0]})"
         argument = compile_expression(f"toUInt64({counted})", types)
-        return Aggregate(argument, _rule("sum", argument.type), argument.type)
+        return Known(argument, _rule("sum", argument.type), argument.type)
     if len(call.args) != 1:
         raise _number(call)
     plain = compile_expression(str(call.args[0]), types)
     kind = _summed(plain.type) if function == "sum" else plain.type
     if kind != plain.type:
         plain = compile_expression(f"CAST({call.args[0]}, {quote_string(str(kind))})", types)
-    return Aggregate(plain, _rule(function, plain.type), plain.type)
+    return Known(plain, _rule(function, plain.type), plain.type)
 
 
 def _number(call: Call) -> MergelakeError:

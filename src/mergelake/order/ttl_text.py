@@ -17,7 +17,7 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.lexer import Token, TokenReader, syntax_error
 from mergelake.core.text import quote_identifier_if_needed
 from mergelake.expr.nodes import SyntaxNode
-from mergelake.expr.parser import parse
+from mergelake.expr.parser import parse, parse_aggregate
 
 _AFTER = ("DELETE", "WHERE", "GROUP", "RECOMPRESS", "TO", "SET")
 _OPEN, _CLOSE = ("(", "[", "{"), (")", "]", "}")
@@ -80,12 +80,12 @@ def column_ttl(column: str, text: str) -> TtlElement:
     return TtlElement("column", printed(text), column=column)
 
 
-def printed(text: str) -> str:
-    """An expression as ClickHouse prints it; as it is if it could not be read again."""
-    node: SyntaxNode = parse(text)
+def printed(text: str, read: Callable[[str], SyntaxNode] = parse) -> str:
+    """An expression as ClickHouse prints it; as it is if it could not be read again by `read`."""
+    node = read(text)
     out = str(node)
     try:
-        return out if repr(parse(out)) == repr(node) else text
+        return out if repr(read(out)) == repr(node) else text
     except MergelakeError:
         return text
 
@@ -137,7 +137,7 @@ def _assignment(reader: TokenReader) -> tuple[str, str]:
         raise _unexpected(reader, "column = expression")
     name = reader.next().name
     reader.next()
-    return name, printed(_until(reader, lambda token: token.text == ","))
+    return name, printed(_until(reader, lambda token: token.text == ","), parse_aggregate)
 
 
 def _until(reader: TokenReader, stops: Callable[[Token], bool]) -> str:

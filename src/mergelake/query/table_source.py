@@ -34,7 +34,7 @@ from mergelake.parts.fetch import is_remote
 from mergelake.query.attach import attached
 from mergelake.query.attach.part_set import PARTS_AT_ONCE, PartSet, differs
 from mergelake.query.embedded import engine
-from mergelake.query.embedded.states import merge_states
+from mergelake.query.embedded.states import EMBEDDED
 from mergelake.query.source import AsOf, Layers, ReadRequest, Shared
 from mergelake.scan.explain import applied_line, explain_text, volatile_lines
 from mergelake.scan.plan import ScanItem, ScanPlan, partitions_that_fit, plan_scan
@@ -420,7 +420,7 @@ class TableScan:
             caches=self.caches,
             threads=threads,
             cancel=current(),
-            states=merge_states,
+            states=EMBEDDED,
         )
 
     def explain(self) -> list[str]:
@@ -447,7 +447,7 @@ class ItemReader:
     def __call__(self, items: Sequence[ScanItem]) -> Iterator[pa.RecordBatch]:
         """The rows of `items`."""
         plan = self.scan.with_items(items)
-        return read_items(self.spec.open(), self.directory, plan, threads=1, states=merge_states)
+        return read_items(self.spec.open(), self.directory, plan, threads=1, states=EMBEDDED)
 
 
 def _is_far(store: Store) -> bool:

@@ -13,7 +13,7 @@ from mergelake.expr.aliases import alias_expression
 from mergelake.expr.bound import columns_of
 from mergelake.expr.evaluate import EvaluationContext
 from mergelake.order.modes import final_block, working_mode
-from mergelake.order.states import StateMerger
+from mergelake.order.states import StateFunctions
 from mergelake.scan.predicate import all_types
 from mergelake.scan.prewhere import FilterStep
 from mergelake.scan.source import Arrays, block_of, evaluate, joined
@@ -23,7 +23,7 @@ class Combiner:
     """Combines rows, and evaluates on the result what cannot be evaluated before: conditions and ALIAS columns."""
 
     def __init__(
-        self, schema: TableSchema, columns: Sequence[str], late: Sequence[FilterStep], states: StateMerger | None
+        self, schema: TableSchema, columns: Sequence[str], late: Sequence[FilterStep], states: StateFunctions | None
     ) -> None:
         self._schema, self._columns = schema, columns
         self._types = all_types(schema)

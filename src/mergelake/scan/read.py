@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from mergelake.core.cancel import CancelToken
 from mergelake.core.errors import CorruptDataError, NotFoundError, error
-from mergelake.order.states import StateMerger
+from mergelake.order.states import StateFunctions
 from mergelake.parts.cache import PartCache, of_tasks
 from mergelake.parts.fetch import is_remote
 from mergelake.scan.ahead import read_ahead
@@ -48,7 +48,7 @@ def read_items(
     ordered: bool = False,
     stats: ScanStats | None = None,
     cancel: CancelToken | None = None,
-    states: StateMerger | None = None,
+    states: StateFunctions | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `items` (all of the plan if None) that pass the plan's conditions, in storage form.
 

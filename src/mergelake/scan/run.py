@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mergelake.core.cancel import CancelToken
-from mergelake.order.states import StateMerger
+from mergelake.order.states import StateFunctions
 from mergelake.parts.cache import PartCache
 from mergelake.parts.fetch import is_remote
 from mergelake.scan.plan import ScanItem, ScanPlan
@@ -27,7 +27,7 @@ class ReadRun:
     """Number of threads that decode and filter."""
     stats: ScanStats
     cancel: CancelToken | None
-    states: StateMerger | None = None
+    states: StateFunctions | None = None
     """Merges aggregate states, for FINAL."""
 
     @property

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mergelake.core.schema import TableSchema
     from mergelake.log.operations import LogOp
     from mergelake.log.state import State
-    from mergelake.order.states import StateMerger
+    from mergelake.order.states import StateFunctions
     from mergelake.scan.plan import ScanPlan
     from mergelake.scan.request import ScanRequest
     from mergelake.table.alter.evolution import Evolution
@@ -61,8 +61,8 @@ def register(spark: SparkSession) -> None:
 class MergelakeDataSource(ds.DataSource):
     """Entry point of Spark: options in, a reader or a writer out."""
 
-    states: StateMerger | None = None
-    """Merges aggregate states, in tasks."""
+    states: StateFunctions | None = None
+    """Aggregate functions for tasks."""
 
     @classmethod
     def name(cls) -> str:
@@ -165,7 +165,7 @@ class MergelakeReader(ds.DataSourceReader):
         request: ScanRequest,
         shown: pa.Schema,
         read_volatile: str,
-        states: StateMerger | None,
+        states: StateFunctions | None,
     ) -> None:
         self._place, self._version, self._schema, self._request = place, version, schema, request
         self._shown, self._read_volatile, self._states = shown, read_volatile, states
@@ -227,7 +227,7 @@ class MergelakeWriter(ds.DataSourceArrowWriter):
         schema: TableSchema,
         base_version: int,
         dedup_token: str | None,
-        states: StateMerger | None,
+        states: StateFunctions | None,
         overwrite: Overwrite | None = None,
         evolution: Evolution | None = None,
     ) -> None:

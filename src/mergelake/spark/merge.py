@@ -16,7 +16,7 @@ from mergelake.merge.slices import assembled, slice_tasks, streams_of, with_spli
 from mergelake.mutate.execute import Ranges, execute_mutation, finds_times
 from mergelake.mutate.ranges import matching_ranges
 from mergelake.mutate.work import execute_task
-from mergelake.order.states import StateMerger
+from mergelake.order.states import StateFunctions
 from mergelake.parts.assemble import SliceStream, assemble_stream
 from mergelake.spark.tasks import run_tasks, task_outcomes, tasks_at_once, unwrap, unwrap_all
 from mergelake.store import StoreSpec
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def run_merges(
-    spark: SparkSession, store: Store, tasks: Sequence[MergeTask], fence: int, states: StateMerger | None = None
+    spark: SparkSession, store: Store, tasks: Sequence[MergeTask], fence: int, states: StateFunctions | None = None
 ) -> list[PartManifest]:
     """Execute merges in Spark, one task each; the caller commits the manifests.
 
@@ -88,7 +88,7 @@ def _balanced(streams: Sequence[SliceStream], groups: int) -> list[list[SliceStr
 
 
 def run_works(
-    spark: SparkSession, works: Sequence[tuple[StoreSpec, MergeTask]], states: StateMerger | None = None
+    spark: SparkSession, works: Sequence[tuple[StoreSpec, MergeTask]], states: StateFunctions | None = None
 ) -> list[PartManifest | None]:
     """Execute tasks of any kind and tables in Spark, one task each; None for a mutation that changes no row.
 
@@ -115,15 +115,20 @@ def run_works(
     return done
 
 
-def run_mutations(spark: SparkSession, store: Store, tasks: Sequence[MergeTask]) -> list[PartManifest | None]:
-    """Execute mutations of parts in Spark, one task for each part that may have matching rows; None for others."""
+def run_mutations(
+    spark: SparkSession, store: Store, tasks: Sequence[MergeTask], states: StateFunctions | None = None
+) -> list[PartManifest | None]:
+    """Execute mutations of parts in Spark, one task for each part that may have matching rows; None for others.
+
+    `states` as in `run_merges`.
+    """
     ranges = matching_ranges(store, tasks)
     spec = store.spec
     work = [(task, ranges[task.source_ids[0]]) for task in tasks if ranges[task.source_ids[0]] or finds_times(task)]
 
     def execute(item: tuple[MergeTask, Ranges]) -> PartManifest | None:
         task, marks = item
-        return execute_mutation(spec.open(), task, RandomIds(), SystemClock(), ranges=marks)
+        return execute_mutation(spec.open(), task, RandomIds(), SystemClock(), ranges=marks, states=states)
 
     done = unwrap_all(task_outcomes(spark, execute, work), _discarding(spec, [task for task, _ in work]))
     results = {task.source_ids[0]: manifest for (task, _), manifest in zip(work, done, strict=True)}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mergelake.core.types import DataType
-from mergelake.order.states import StateMerger
+from mergelake.order.states import StateFunctions
 from mergelake.scan.pieces import cut_pieces
 from mergelake.scan.plan import ScanItem, ScanPlan
 from mergelake.scan.predicate import all_types
@@ -37,7 +37,7 @@ def scan_frame(
     plan: ScanPlan,
     *,
     tasks: int | None = None,
-    states: StateMerger | None = None,
+    states: StateFunctions | None = None,
 ) -> DataFrame:
     """The rows of `plan` as a DataFrame, read by at most about `tasks` tasks (default: two for each core).
 
@@ -63,7 +63,7 @@ def read_for_spark(
     directory: str,
     plan: ScanPlan,
     shown: pa.Schema | None = None,
-    states: StateMerger | None = None,
+    states: StateFunctions | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """All rows of `plan` in Spark's Arrow types, in batches of `BATCH_ROWS`. One thread: a task has one core.
 

@@ -17,7 +17,7 @@ from mergelake.core.ids import RandomIds
 from mergelake.core.inferred import inferred_types
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
-from mergelake.order.states import StateMerger
+from mergelake.order.states import StateFunctions
 from mergelake.spark.locate import TablePath
 from mergelake.spark.tasks import attempt, collect_results, result_batch, unwrap_all
 from mergelake.spark.types import check_frame, frame_schema
@@ -143,7 +143,7 @@ class _Work:
     """The columns of the frame."""
     now_ms: int
     base_version: int
-    states: StateMerger | None
+    states: StateFunctions | None
 
     @property
     def numbered(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from mergelake.core.ids import RandomIds
 from mergelake.core.inferred import inferred_types
 from mergelake.core.manifest import PartManifest
 from mergelake.core.schema import TableSchema
-from mergelake.order.states import StateMerger
+from mergelake.order.states import StateFunctions
 from mergelake.spark.tasks import attempt, collect_results, result_batch, unwrap_all
 from mergelake.spark.types import check_frame
 from mergelake.store import StoreSpec
@@ -38,7 +38,7 @@ def write_parts(
     schema: TableSchema,
     batches: Iterator[pa.RecordBatch],
     base_version: int,
-    states: StateMerger | None = None,
+    states: StateFunctions | None = None,
 ) -> list[PartManifest]:
     """Write the rows of one task (in Spark's Arrow types) as parts, without committing them.
 
@@ -85,7 +85,7 @@ def write_frame(
     directory: str,
     schema: TableSchema,
     base_version: int,
-    states: StateMerger | None = None,
+    states: StateFunctions | None = None,
 ) -> list[PartManifest]:
     """Write all rows of `frame` as parts, in Spark; the caller commits the manifests.
 

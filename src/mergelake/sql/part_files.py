@@ -22,6 +22,7 @@ from mergelake.core.names import PartInfo
 from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.format.partition import Partition
+from mergelake.lake.environment import state_functions
 from mergelake.lake.input import storage_batches
 from mergelake.sql.parser import parse_one
 from mergelake.sql.statements import CreateTable
@@ -93,9 +94,8 @@ def write_part(
     batches = storage_batches(data, schema)
     store = open_store(directory_or_url, options)
     names = _Names(store, part_name, block, replace_existing=replace_existing)
-    manifests = write_blocks(
-        insert_target(store, "", schema, RandomIds(), SystemClock()), batches, threads=threads, name_part=names.name
-    )
+    target = insert_target(store, "", schema, RandomIds(), SystemClock())
+    manifests = write_blocks(target, batches, threads=threads, name_part=names.name, states=state_functions())
     return tuple(_written(store, manifest) for manifest in manifests)
 
 

@@ -33,7 +33,7 @@ from mergelake.log.retention import directory_of, reachable
 from mergelake.log.state import State
 from mergelake.order.keys import Block, TableKeys, table_keys
 from mergelake.order.modes import check_rows, collapse_block, mode_of, working_mode
-from mergelake.order.states import StateMerger
+from mergelake.order.states import StateFunctions
 from mergelake.parts.objects import PartObjects, shared_size
 from mergelake.parts.part_spec import PartTarget
 from mergelake.store.meter import Pool
@@ -85,7 +85,7 @@ def write_blocks(
     name_part: NamePart | None = None,
     base_version: int = 0,
     on_progress: OnProgress | None = None,
-    states: StateMerger | None = None,
+    states: StateFunctions | None = None,
 ) -> list[PartManifest]:
     """Write rows as parts of a table, without committing them.
 
@@ -93,8 +93,9 @@ def write_blocks(
     are missing get their defaults. `threads` write columns and parts at the same time. Each sorted piece is merged by
     its engine first where `optimize_on_insert` is on, and has level 1 then. `name_part` gives parts ids of the
     caller's choice. `base_version` is `TableHandle.base_version()` from before the call: without it the parts cannot be
-    committed to a table that was ever collected. `on_progress` hears of each block that is written. `states` merges
-    aggregate states.
+    committed to a table that was ever collected. `on_progress` hears of each block that is written. `states` are
+    aggregate functions, for what the engine merges, and for projections, which are left out of the parts where they
+    need some and have none.
 
     Raises SUPPORT_IS_DISABLED if the engine has to merge states and cannot, TOO_MANY_PARTS for a block with too many
     partitions, VIOLATED_CONSTRAINT, QUERY_WAS_CANCELLED in a cancelled statement, and the errors of completing a block,
@@ -128,9 +129,10 @@ class _BlockWriter:
         threads: int,
         name_part: NamePart | None,
         base_version: int,
-        states: StateMerger | None,
+        states: StateFunctions | None,
     ) -> None:
         self._target, self._threads, self._name_part, self._base_version = target, threads, name_part, base_version
+        self._states = states
         self._schema, self._settings = target.schema, target.settings
         self._keys = table_keys(target.schema)
         self._mode = mode_of(target.schema)
@@ -155,7 +157,7 @@ class _BlockWriter:
             return self._write_together(pieces)
         written: list[PartManifest] = []
         try:
-            for manifest in write_pieces(self._target, self._keys, pieces, threads):
+            for manifest in write_pieces(self._target, self._keys, pieces, threads, self._states):
                 written.append(manifest)  # noqa: PERF402  those before a failure are discarded
         except BaseException:
             self.discard(written)
@@ -164,7 +166,7 @@ class _BlockWriter:
 
     def _write_together(self, pieces: list[Piece]) -> list[PartManifest]:
         with Pool(self._threads, thread_name_prefix="mergelake-part") as pool:
-            futures = [pool.submit(write_piece, self._target, self._keys, piece, 1) for piece in pieces]
+            futures = [pool.submit(write_piece, self._target, self._keys, piece, 1, self._states) for piece in pieces]
         failed = next((future.exception() for future in futures if future.exception()), None)
         if failed is not None:
             done = [future.result() for future in futures if not future.exception()]

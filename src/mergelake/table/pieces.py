@@ -17,6 +17,7 @@ from mergelake.format.partition import Partition
 from mergelake.order.keys import TableKeys, table_keys
 from mergelake.order.projections import BoundProjection, table_projections
 from mergelake.order.sorting import sort_order
+from mergelake.order.states import StateFunctions
 from mergelake.order.ttl import packed_infos, table_ttl
 from mergelake.parts.part_spec import NO_TTL, PartTarget, PartTtl, ProjectionRows, SortedRows
 from mergelake.parts.writer import write_part
@@ -50,14 +51,19 @@ def in_order(rows: pa.Table, keys: TableKeys, codes: NDArray[Any] | None = None)
 
 
 def write_pieces(
-    target: PartTarget, keys: TableKeys, pieces: Sequence[Piece], threads: int = 1
+    target: PartTarget,
+    keys: TableKeys,
+    pieces: Sequence[Piece],
+    threads: int = 1,
+    functions: StateFunctions | None = None,
 ) -> Iterator[PartManifest]:
-    """Write each piece as a part, one after the other; small ones are encoded together."""
+    """Write each piece as a part, one after the other; small ones are encoded together. `functions`: `write_piece`."""
     blocks = [piece.block for piece in pieces]
     encoded = encode_together(blocks, target.schema, keys, target.settings)
     ttls = _expiry(blocks, target.schema)
     for at, piece in enumerate(pieces):
-        yield write_piece(target, keys, piece, threads, encoded[at] if encoded else None, ttls[at] if ttls else None)
+        shared, ttl = encoded[at] if encoded else None, ttls[at] if ttls else None
+        yield write_piece(target, keys, piece, threads, functions, shared, ttl)
 
 
 def _expiry(blocks: Sequence[pa.Table], schema: TableSchema) -> list[PartTtl] | None:
@@ -76,12 +82,14 @@ def write_piece(
     keys: TableKeys,
     piece: Piece,
     threads: int,
+    functions: StateFunctions | None,
     shared: Together | None = None,
     ttl: PartTtl | None = None,
 ) -> PartManifest:
     """Write one part; `shared` holds its columns if they were encoded together with those of others.
 
-    `ttl` says when its rows expire, if that is known.
+    `functions` make the states of its projections. Without them projections that need some are left out: ClickHouse
+    reads such a part itself, and the next merge writes them. `ttl` says when its rows expire, if that is known.
     """
     block = piece.block
     if ttl is None:
@@ -95,7 +103,7 @@ def write_piece(
         {source.text: (source.evaluate(block), source.type) for source in sources},
         ttl,
         shared.encoded if shared else None,
-        [projection_rows(each, block) for each in table_projections(target.schema)],
+        [projection_rows(p, block, functions) for p in table_projections(target.schema) if functions or not p.foreign],
     )
     manifest = write_part(
         target, rows, partition=piece.partition, level=piece.level, part_id=piece.part_id, threads=threads
@@ -103,9 +111,9 @@ def write_piece(
     return replace(manifest, base_version=piece.base_version)
 
 
-def projection_rows(projection: BoundProjection, block: pa.Table) -> ProjectionRows:
-    """The rows of a projection of a part with the rows of `block`."""
-    own = projection.block(block)
+def projection_rows(projection: BoundProjection, block: pa.Table, functions: StateFunctions | None) -> ProjectionRows:
+    """The rows of a projection of a part with the rows of `block`; `functions` as for `BoundProjection.block`."""
+    own = projection.block(block, functions)
     keys = table_keys(projection.schema)
     values = [key.values(own) for key in keys.sorting]
     computed = [array for array, key in zip(values, keys.sorting, strict=True) if not key.plain]

@@ -22,7 +22,7 @@ from mergelake.log.state import State
 from mergelake.mutate.validate import check_unfinished
 from mergelake.order.keys import Block
 from mergelake.order.modes import mode_of
-from mergelake.order.states import StateMerger
+from mergelake.order.states import StateFunctions
 from mergelake.parts.cache import PartCache
 from mergelake.scan.plan import plan_scan
 from mergelake.scan.read import read_items
@@ -48,7 +48,7 @@ class Workers:
 
     caches: PartCache | None = None
     threads: int = 1
-    states: StateMerger | None = None
+    states: StateFunctions | None = None
     """Merges aggregate states."""
 
 

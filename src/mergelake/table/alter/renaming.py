@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mergelake.core.schema import TableSchema
 from mergelake.expr.nodes import Call, ColumnRef, SyntaxNode
-from mergelake.expr.parser import parse
+from mergelake.expr.parser import parse, parse_aggregate
 from mergelake.order.ttl_text import parse_ttl
 from mergelake.views.commands import Command, Delete, IndexCommand, Update, are_of_ttl, commands_text, parse_commands
 
@@ -17,7 +17,7 @@ def renamed_text(text: str, name: str, new_name: str, columns: Mapping[str, obje
 
     A subcolumn (`name.size0`) follows its column, unless it is a column of its own.
     """
-    tree = parse(text)
+    tree = parse_aggregate(text)
     new = _renamed(tree, name, new_name, columns)
     return text if new == tree else str(new)
 
