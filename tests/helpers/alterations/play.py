@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from mergelake.core.errors import MergelakeError
 from mergelake.lake.warehouse import Warehouse
 from mergelake.sql.database import Database
+from mergelake.sql.result import Result
 from mergelake.store import open_store
 from mergelake.store.memory import MemoryStore
 from tests.helpers.alterations.draw import Drawing, Shown
@@ -31,11 +33,19 @@ BY_VALUE = (6, 27, 38, 41, 53, 69, 70, 72, 131, 321, 349, 407, 469, 691, 36)
 """Codes with which rows are refused that the statement met. ClickHouse takes some such statements, and fails later."""
 FEATURES = ("constraints", "indexes", "ttl", "projections", "partitions", "moves")
 SHRINK_S = 60.0
+FOLDERS = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  (in memory: nothing waits for a disk)
 SETTINGS = {
     "mutations_sync": 2, "alter_sync": 2, "lightweight_deletes_sync": 2, "session_timezone": "'UTC'",
     "allow_suspicious_low_cardinality_types": 1, "allow_suspicious_indices": 1, "materialize_ttl_after_modify": 0,
     "lightweight_mutation_projection_mode": "'rebuild'", "print_pretty_type_names": 0,
 }  # fmt: skip
+
+
+TABLES = ("t", "u")
+UNMERGED = ", max_bytes_to_merge_at_max_space_in_pool = 1, max_bytes_to_merge_at_min_space_in_pool = 1"
+"""Settings of ClickHouse's tables, so that no mutation waits for a merge."""
+CONDITIONS = ("k > 0", "k = 1", "s = 'a'", "p < 0", "s >= 'b' AND k < 3")
+ESCAPES = str.maketrans({"\\": "\\\\", "'": "\\'", "\t": "\\t", "\n": "\\n"})
 
 
 class Differs(AssertionError):
@@ -63,6 +73,17 @@ def prepared(session: Any) -> Iterator[None]:
 
 
 @dataclass
+class Known:
+    """What ClickHouse has told of a table: it stays so until a statement names the table."""
+
+    columns: list[Shown]
+    rows: Rows
+    where: str
+    """A condition, and the rows for which it is true."""
+    chosen: Rows
+
+
+@dataclass
 class Play:
     """Two tables here, two in ClickHouse."""
 
@@ -75,13 +96,14 @@ class Play:
 
     def __post_init__(self) -> None:
         self.events = random.Random(f"{self.seed} events")
-        self.folder = tempfile.TemporaryDirectory()
+        self.folder = tempfile.TemporaryDirectory(dir=FOLDERS)
         self.store = open_store(self.folder.name)
         self.db = Database(Warehouse(self.store))
         self.node = Warehouse(self.store).node("n", local=MemoryStore()) if self.events.random() < 0.5 else None
         """A node that merges on a disk of its own, a step at a time."""
-        self.remembered: list[tuple[str, int, str, list[tuple[str, ...]]]] = []
-        for name in ("t", "u", "v"):
+        self.remembered: list[tuple[str, int, str, Rows]] = []
+        self.known: dict[str, Known] = {}
+        for name in TABLES:
             self.session.query(f"DROP TABLE IF EXISTS {name} SYNC")
 
     def draw(self, statements: int, features: Sequence[str] = FEATURES) -> None:
@@ -91,8 +113,8 @@ class Play:
         for text in drawing.creations():
             self.run(text)
         while statements > 0:
-            tables = {name: self.columns(name) for name in ("t", "u")}
-            for text in drawing.statements(tables, {name: self.partitions(name) for name in tables}):
+            columns = {name: known.columns for name, known in self.known.items()}
+            for text in drawing.statements(columns, {name: self.partitions(name) for name in columns}):
                 if not self.run(text):
                     drawing.detached.discard(text.split()[2])  # in case it was refused
                 statements -= 1
@@ -125,7 +147,7 @@ class Play:
             return False
         expected = 0
         try:
-            self.session.query(text)
+            self.session.query(text + UNMERGED if text.startswith("CREATE TABLE") else text)
         except RuntimeError as problem:
             expected = code_of(problem)
             if expected == 341:
@@ -137,7 +159,7 @@ class Play:
         self.tally["refused"] += found != 0
         kind = " ".join(re.findall(r"\b[A-Z]{2,}\b", text)[:4])
         self.tally[f"{'refused' if found else 'ran'} {kind}"] += 1
-        self.compare()
+        self.compare(text, found == 0)
         return found == 0
 
     def _run_here(self, text: str) -> tuple[int, str]:
@@ -173,39 +195,52 @@ class Play:
 
     # -- what is compared
 
-    def compare(self) -> None:
-        """Columns and rows of both tables; perhaps those of an older version."""
-        for name in ("t", "u"):
+    def compare(self, text: str, ran: bool) -> None:
+        """Columns and rows of the tables that the statement names; perhaps those of another, and of an older version."""
+        for name in TABLES:
             if not self.db.warehouse.has_table(f"default.{name}"):
                 continue
-            described = f"DESCRIBE TABLE {name}"
-            ours, theirs = self._ours(described), self._theirs(described)
-            if ours != theirs:
-                raise self._differs("columns differ", f"ClickHouse {theirs}", f"here {ours}")
-            query = self.query(name)
-            expected = sorted(self._theirs(query))
-            self._equal(query, expected, self._ours(query))
-            if self.events.random() < 0.2:
-                self.remembered.append((name, self.db.table(name).refresh(), query, expected))
-            for other in self.elsewhere:
-                if self.events.random() < 0.5:
-                    self._equal(f"-- by {type(other).__name__}\n{query}", expected, self._read(other, query))
-            where = self.events.choice(("k > 0", "k = 1", "s = 'a'", "p < 0", "s >= 'b' AND k < 3"))
-            self._equal(f"{query} WHERE {where}", sorted(self._theirs(f"{query} WHERE {where}")))
-            if self.events.random() < 0.06:
-                self._published(name, query, expected)
+            named = re.search(rf"\b{name}\b", text) is not None
+            if ran and named:
+                self._learn(name, may_alter=text.startswith(("CREATE", "ALTER")))
+            elif self.events.random() < 0.7:
+                continue
+            self._compare(name)
         if self.remembered and self.events.random() < 0.4:
             name, version, query, rows = self.events.choice(self.remembered)
             self._equal(query.replace(f"FROM {name}", f"FROM {name} AS OF VERSION {version}"), rows)
 
+    def _learn(self, name: str, *, may_alter: bool) -> None:
+        """Ask ClickHouse for a table, and compare its columns."""
+        if may_alter:
+            described = f"DESCRIBE TABLE {name}"
+            ours, theirs = _cells(self.db.sql(described)), self._theirs(described)
+            if ours != theirs:
+                raise self._differs("columns differ", f"ClickHouse {theirs}", f"here {ours}")
+            columns = [Shown(*row[:4]) for row in theirs]
+        else:
+            columns = self.known[name].columns
+        where = self.events.choice(CONDITIONS)
+        rows = self._theirs(f"SELECT {where}, {_readable(columns)} FROM {name}")
+        chosen = [row[1:] for row in rows if row[0] == "1"]
+        self.known[name] = Known(columns, sorted(row[1:] for row in rows), where, sorted(chosen))
+
+    def _compare(self, name: str) -> None:
+        """Compare the rows of a table, as this and other processes read them."""
+        known, query = self.known[name], self.query(name)
+        self._equal(query, known.rows)
+        if self.events.random() < 0.2:
+            self.remembered.append((name, self.db.table(name).refresh(), query, known.rows))
+        for other in self.elsewhere:
+            if self.events.random() < 0.5:
+                self._equal(f"-- by {type(other).__name__}\n{query}", known.rows, self._read(other, query))
+        self._equal(f"{query} WHERE {known.where}", known.chosen)
+        if self.events.random() < 0.06:
+            self._published(name, query, known.rows)
+
     def query(self, name: str) -> str:
         """All rows of a table."""
-        columns = [f"`{c.name}`" for c in self.columns(name) if c.is_readable]
-        return f"SELECT {', '.join(columns)} FROM {name}"
-
-    def columns(self, name: str) -> list[Shown]:
-        """The columns that a table has here."""
-        return [Shown(*row[:4]) for row in self._ours(f"DESCRIBE TABLE {name}")]
+        return f"SELECT {_readable(self.known[name].columns)} FROM {name}"
 
     def partitions(self, name: str) -> list[str]:
         """Ids of the partitions with rows here."""
@@ -216,12 +251,11 @@ class Play:
         """The rows as they are: written down, merged, cloned, and read anew."""
         if self.node is not None:
             self.node.drain(5)
-        for name in ("t", "u"):
+        for name in self.known:
             table = self.db.table(name)
             table.apply_mutations()
             self.db = Database(Warehouse(self.store))
-            query = self.query(name)
-            expected = sorted(self._theirs(query))
+            query, expected = self.query(name), self.known[name].rows
             self._equal(query, expected)
             self.db.sql(f"OPTIMIZE TABLE {name} FINAL")
             self._equal(query, expected)
@@ -285,6 +319,15 @@ class _Worker(Ours):
 
     def __init__(self, table: Any) -> None:
         self.table, self.handle = table, table.handle
+
+
+def _readable(columns: Sequence[Shown]) -> str:
+    return ", ".join(f"`{c.name}`" for c in columns if c.is_readable)
+
+
+def _cells(result: Result) -> Rows:
+    """The rows of a small result of texts, as TSV has them."""
+    return [tuple(cell.translate(ESCAPES) for cell in row) for row in result.rows()]
 
 
 def _rows(data: bytes) -> Rows:
