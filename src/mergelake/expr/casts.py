@@ -25,6 +25,7 @@ from mergelake.expr.evaluate import Kernel
 from mergelake.expr.nested_casts import nested_kernel
 from mergelake.expr.values import Data, constant_vec, data_from_arrow, data_to_arrow
 
+_NESTED = (t.Array, t.Tuple, t.Map)
 _NUMBER = (t.Int, t.Float, t.Bool)
 _DAY = 86400
 _FIRST_DATE32, _LAST_DATE32 = -719528, 2932896  # 0000-01-01 and 9999-12-31
@@ -50,11 +51,19 @@ def can_raise(source: t.DataType, target: t.DataType) -> bool:
 
 
 def kernel(source: t.DataType, target: t.DataType) -> Kernel:
-    """The conversion of plain data between plain types. Raises CANNOT_CONVERT_TYPE where there is none."""
+    """The conversion of plain data between plain types.
+
+    Raises CANNOT_CONVERT_TYPE where there is none; TYPE_MISMATCH, ILLEGAL_TYPE_OF_ARGUMENT if one type has elements.
+    """
     conversion = _kernel(source, target)
-    if conversion is None:
-        raise error("CANNOT_CONVERT_TYPE", f"Conversion from {source} to {target} is not supported")
-    return conversion
+    if conversion is not None:
+        return conversion
+    name = "CANNOT_CONVERT_TYPE"
+    if isinstance(target, _NESTED):
+        name = "TYPE_MISMATCH"
+    elif isinstance(source, _NESTED):
+        name = "ILLEGAL_TYPE_OF_ARGUMENT"
+    raise error(name, f"Conversion from {source} to {target} is not supported")
 
 
 def _same(data: Data) -> Data:

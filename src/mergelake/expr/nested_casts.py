@@ -18,6 +18,7 @@ from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
 from mergelake.expr.evaluate import Kernel
+from mergelake.expr.text_casts import gives_null, read_or_null
 from mergelake.expr.values import Vec, constant_vec, data_to_arrow, from_arrow, plain_type, to_arrow
 
 FindKernel: TypeAlias = Callable[[t.DataType, t.DataType], Kernel | None]
@@ -55,9 +56,12 @@ def _element(source: t.DataType, target: t.DataType, find: FindKernel) -> Conver
     """The conversion of elements, NULLs and dictionaries included."""
     if source == target:
         return lambda array: array
-    kernel = find(plain_type(source), plain_type(target))
+    plain = plain_type(target)
+    kernel = find(plain_type(source), plain)
     if kernel is None:
         return None
+    if gives_null(source, target):
+        return lambda array: to_arrow(read_or_null(from_arrow(array, source), plain), target, len(array))
 
     def convert(array: pa.Array) -> pa.Array:
         vec = from_arrow(array, source).decoded()

@@ -280,6 +280,7 @@ class Drawing:
         """Nothing expires while a sequence is played."""
         days = [c.name for c in columns if c.type in ("Date", "DateTime('UTC')")]
         if not days:
+            self.lacking.add("f")
             return ["ADD COLUMN f Date"]
         ttl = f"{self.rng.choice(days)} + INTERVAL {self.rng.choice((300, 400))} YEAR"
         return [self.rng.choice((f"MODIFY TTL {ttl}", f"MODIFY TTL {ttl}", "REMOVE TTL", "MATERIALIZE TTL"))]

@@ -33,7 +33,7 @@ BY_VALUE = (6, 27, 38, 41, 53, 69, 70, 72, 131, 321, 349, 407, 469, 691, 36)
 """Codes with which rows are refused that the statement met. ClickHouse takes some such statements, and fails later."""
 FEATURES = ("constraints", "indexes", "ttl", "projections", "partitions", "moves")
 SHRINK_S = 60.0
-FOLDERS = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  (in memory: nothing waits for a disk)
+FOLDERS = "/dev/shm" if Path("/dev/shm").is_dir() else None
 SETTINGS = {
     "mutations_sync": 2, "alter_sync": 2, "lightweight_deletes_sync": 2, "session_timezone": "'UTC'",
     "allow_suspicious_low_cardinality_types": 1, "allow_suspicious_indices": 1, "materialize_ttl_after_modify": 0,
@@ -196,7 +196,7 @@ class Play:
     # -- what is compared
 
     def compare(self, text: str, ran: bool) -> None:
-        """Columns and rows of the tables that the statement names; perhaps those of another, and of an older version."""
+        """Columns and rows of tables that the statement names; perhaps of the other one, and of an older version."""
         for name in TABLES:
             if not self.db.warehouse.has_table(f"default.{name}"):
                 continue

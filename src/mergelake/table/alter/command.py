@@ -39,9 +39,9 @@ def altered(schema: TableSchema, commands: Sequence[SchemaCommand]) -> TableSche
         after = command.applied(after)
     if after == schema:
         return schema
+    check_new_key(schema, after)
     checked = check_schema(after)
     check_projected(schema, checked)
-    check_new_key(schema, checked)
     return checked
 
 
