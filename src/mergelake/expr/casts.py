@@ -53,7 +53,8 @@ def can_raise(source: t.DataType, target: t.DataType) -> bool:
 def kernel(source: t.DataType, target: t.DataType) -> Kernel:
     """The conversion of plain data between plain types.
 
-    Raises CANNOT_CONVERT_TYPE where there is none; TYPE_MISMATCH, ILLEGAL_TYPE_OF_ARGUMENT if one type has elements.
+    Where there is none, raises CANNOT_CONVERT_TYPE; TYPE_MISMATCH or ILLEGAL_TYPE_OF_ARGUMENT if a type has elements,
+    NOT_IMPLEMENTED if it is a UUID.
     """
     conversion = _kernel(source, target)
     if conversion is not None:
@@ -63,6 +64,8 @@ def kernel(source: t.DataType, target: t.DataType) -> Kernel:
         name = "TYPE_MISMATCH"
     elif isinstance(source, _NESTED):
         name = "ILLEGAL_TYPE_OF_ARGUMENT"
+    elif isinstance(source, t.UUID) or isinstance(target, t.UUID):
+        name = "NOT_IMPLEMENTED"
     raise error(name, f"Conversion from {source} to {target} is not supported")
 
 
@@ -78,6 +81,8 @@ def _kernel(source: t.DataType, target: t.DataType) -> Kernel | None:
     if isinstance(target, t.String):
         return lambda data: to_text(data_to_arrow(data, None, storage_type(source)), source)
     if isinstance(source, t.FixedString) and isinstance(target, t.FixedString):
+        return None
+    if isinstance(source, (t.String, t.FixedString)) and isinstance(target, t.Map):
         return None
     if isinstance(source, t.String):
         return lambda data: _parse(data, target)

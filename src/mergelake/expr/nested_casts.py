@@ -93,7 +93,7 @@ def _element(source: t.DataType, target: t.DataType, find: FindKernel) -> Conver
 
 def _defaults(kind: t.DataType) -> Convert:
     """As many default values of a type as there are rows."""
-    return lambda array: to_arrow(constant_vec(default_value(kind), kind), kind, len(array))
+    return lambda array: to_arrow(constant_vec(default_value(kind, 0), kind), kind, len(array))
 
 
 def _whole(data: pa.Array, rows: int) -> Vec:

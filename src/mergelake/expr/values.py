@@ -289,8 +289,11 @@ def python_value(scalar: pa.Scalar, data_type: t.DataType) -> Any:
     return scalar.as_py()
 
 
-def default_value(kind: t.DataType) -> object:
-    """The default storage value of a type: NULL if it is Nullable, else zero, empty or the first element of an enum."""
+def default_value(kind: t.DataType, date32: int = -25567) -> object:
+    """The default storage value of a type: NULL if it is Nullable, else zero, empty or the first element of an enum.
+
+    `date32` is that of a Date32, in days: of 1900 as a value, of 1970 where ClickHouse extends a column.
+    """
     if t.is_nullable(kind):
         return None
     plain = t.inner_type(kind)
@@ -308,7 +311,7 @@ def default_value(kind: t.DataType) -> object:
         case t.Array() | t.Map():
             return []
         case t.Tuple(elements):
-            return tuple(default_value(element) for element in elements)
+            return tuple(default_value(element, date32) for element in elements)
         case t.Date32():
-            return -25567
+            return date32
     return 0

@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 from mergelake.core.errors import MergelakeError
 from mergelake.lake.warehouse import Warehouse
 from mergelake.sql.database import Database
-from mergelake.sql.result import Result
 from mergelake.store import open_store
 from mergelake.store.memory import MemoryStore
 from tests.helpers.alterations.draw import Drawing, Shown
@@ -185,7 +184,7 @@ class Play:
         table = self.db.table(rng.choice(tables))
         shape = rng.random()
         if shape < 0.4:
-            rewrite(_Worker(table), rng)  # type: ignore[arg-type]
+            rewrite(_Worker(table), rng)
         elif shape < 0.7:
             table.optimize()
         elif shape < 0.8:
@@ -214,10 +213,10 @@ class Play:
         """Ask ClickHouse for a table, and compare its columns."""
         if may_alter:
             described = f"DESCRIBE TABLE {name}"
-            ours, theirs = _cells(self.db.sql(described)), self._theirs(described)
-            if ours != theirs:
-                raise self._differs("columns differ", f"ClickHouse {theirs}", f"here {ours}")
-            columns = [Shown(*row[:4]) for row in theirs]
+            ours, theirs = self.db.sql(described).rows(), self._theirs(described)
+            if (escaped := _escaped(ours)) != theirs:
+                raise self._differs("columns differ", f"ClickHouse {theirs}", f"here {escaped}")
+            columns = [Shown(*row[:4]) for row in ours]
         else:
             columns = self.known[name].columns
         where = self.events.choice(CONDITIONS)
@@ -325,9 +324,9 @@ def _readable(columns: Sequence[Shown]) -> str:
     return ", ".join(f"`{c.name}`" for c in columns if c.is_readable)
 
 
-def _cells(result: Result) -> Rows:
-    """The rows of a small result of texts, as TSV has them."""
-    return [tuple(cell.translate(ESCAPES) for cell in row) for row in result.rows()]
+def _escaped(rows: Sequence[tuple[str, ...]]) -> Rows:
+    """Rows of texts, as TSV has them."""
+    return [tuple(cell.translate(ESCAPES) for cell in row) for row in rows]
 
 
 def _rows(data: bytes) -> Rows:
