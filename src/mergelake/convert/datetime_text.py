@@ -89,7 +89,8 @@ class _Reader:
         if not (self.year or self.month or self.day or self.has_time):
             raise self.wrong("neither Date nor Time was parsed successfully")
         if not self.year:
-            raise self.wrong("there is no year")
+            message = "A date without a year is not supported: its meaning would depend on the clock"
+            raise error("NOT_IMPLEMENTED", message, "Write the year")
         month, day = self.month or 1, self.day or 1
         if not (1 <= month <= 12 and 1 <= day <= calendar.monthrange(self.year, month)[1]):
             raise self.wrong(f"unexpected date: {self.year}-{month}-{day}")

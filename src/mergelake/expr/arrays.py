@@ -21,7 +21,7 @@ from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.membership import convert_member, positions
 from mergelake.expr.registry import BindingEnvironment, Resolved, illegal, special
 from mergelake.expr.supertype import common_type
-from mergelake.expr.values import Vec, constant_vec, from_arrow, to_arrow
+from mergelake.expr.values import Vec, constant_vec, default_value, from_arrow, to_arrow
 
 
 @special("tuple", 0, 1 << 20)
@@ -147,31 +147,6 @@ def _pick(values: pa.Array, inner: t.DataType, at: npt.NDArray[np.int64], inside
         default = default.cast(default.type.value_type)
     everything = pa.concat_arrays([values, default])
     return from_arrow(everything.take(pa.array(np.where(inside, at, len(values)))), inner)
-
-
-def default_value(kind: t.DataType) -> object:
-    """The default storage value of a type: NULL if it is Nullable, else zero, empty or the first element of an enum."""
-    if t.is_nullable(kind):
-        return None
-    plain = t.inner_type(kind)
-    match plain:
-        case t.String():
-            return b""
-        case t.FixedString(length):
-            return b"\0" * length
-        case t.UUID() | t.IPv6():
-            return b"\0" * 16
-        case t.Enum(_, items):
-            return items[0][1]
-        case t.Float():
-            return 0.0
-        case t.Array() | t.Map():
-            return []
-        case t.Tuple(elements):
-            return tuple(default_value(element) for element in elements)
-        case t.Date32():
-            return -25567
-    return 0
 
 
 def _map_element(whole: BoundNode, kind: t.Map, key: BoundNode) -> Resolved:

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mergelake.convert.text_read import try_read_text
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
@@ -17,7 +16,8 @@ from mergelake.expr import casts
 from mergelake.expr.bound import BoundLiteral, BoundNode
 from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal, special
-from mergelake.expr.values import Data, Vec, constant_vec, data_from_arrow
+from mergelake.expr.text_casts import gives_null, read, read_or_null
+from mergelake.expr.values import Data, Vec, constant_vec
 
 
 def cast_node(node: BoundNode, target: t.DataType, environment: BindingEnvironment) -> BoundNode:
@@ -40,6 +40,8 @@ def _cast(args: tuple[BoundNode, ...], environment: BindingEnvironment) -> Resol
     if value.type == target:
         return Resolved(target, node=value)
     source_plain, target_plain = t.inner_type(value.type), t.inner_type(target)
+    if gives_null(value.type, target):
+        return Resolved(target, run=lambda ctx: read_or_null(ctx.eval(value), target_plain), cost=20, args=args)
     kernel = casts.kernel(source_plain, target_plain)
     strict = t.is_nullable(value.type) and not t.is_nullable(target)
     raising = casts.can_raise(source_plain, target_plain)
@@ -146,14 +148,13 @@ def _tolerant(
 ) -> Callable[[EvaluationContext], Vec]:
     def run(ctx: EvaluationContext) -> Vec:
         vec = ctx.eval(arg)
-        texts = vec.data
         if isinstance(source, t.FixedString):  # padding makes a Decimal invalid, and ends other values
+            texts = vec.data
             texts = texts.cast(pa.binary()) if isinstance(target, t.Decimal) else casts.padded_text(texts, target)
-        parsed, bad = try_read_text(texts, target)
-        data = data_from_arrow(parsed, target)
+            vec = Vec(texts, vec.valid, vec.codes)
         if null:
-            valid = ~bad if vec.valid is None else vec.valid & ~bad
-            return Vec(data, valid, vec.codes)
+            return read_or_null(vec, target)
+        data, bad = read(vec.data, target)
         return Vec(_defaulted(data, bad, target), vec.valid, vec.codes)
 
     return run

@@ -25,6 +25,7 @@ from mergelake.expr.evaluate import Kernel
 from mergelake.expr.nested_casts import nested_kernel
 from mergelake.expr.values import Data, constant_vec, data_from_arrow, data_to_arrow
 
+_NESTED = (t.Array, t.Tuple, t.Map)
 _NUMBER = (t.Int, t.Float, t.Bool)
 _DAY = 86400
 _FIRST_DATE32, _LAST_DATE32 = -719528, 2932896  # 0000-01-01 and 9999-12-31
@@ -50,11 +51,22 @@ def can_raise(source: t.DataType, target: t.DataType) -> bool:
 
 
 def kernel(source: t.DataType, target: t.DataType) -> Kernel:
-    """The conversion of plain data between plain types. Raises CANNOT_CONVERT_TYPE where there is none."""
+    """The conversion of plain data between plain types.
+
+    Where there is none, raises CANNOT_CONVERT_TYPE; TYPE_MISMATCH or ILLEGAL_TYPE_OF_ARGUMENT if a type has elements,
+    NOT_IMPLEMENTED if it is a UUID.
+    """
     conversion = _kernel(source, target)
-    if conversion is None:
-        raise error("CANNOT_CONVERT_TYPE", f"Conversion from {source} to {target} is not supported")
-    return conversion
+    if conversion is not None:
+        return conversion
+    name = "CANNOT_CONVERT_TYPE"
+    if isinstance(target, _NESTED):
+        name = "TYPE_MISMATCH"
+    elif isinstance(source, _NESTED):
+        name = "ILLEGAL_TYPE_OF_ARGUMENT"
+    elif isinstance(source, t.UUID) or isinstance(target, t.UUID):
+        name = "NOT_IMPLEMENTED"
+    raise error(name, f"Conversion from {source} to {target} is not supported")
 
 
 def _same(data: Data) -> Data:
@@ -69,6 +81,8 @@ def _kernel(source: t.DataType, target: t.DataType) -> Kernel | None:
     if isinstance(target, t.String):
         return lambda data: to_text(data_to_arrow(data, None, storage_type(source)), source)
     if isinstance(source, t.FixedString) and isinstance(target, t.FixedString):
+        return None
+    if isinstance(source, (t.String, t.FixedString)) and isinstance(target, t.Map):
         return None
     if isinstance(source, t.String):
         return lambda data: _parse(data, target)

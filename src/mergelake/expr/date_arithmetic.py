@@ -31,15 +31,18 @@ def is_date(kind: t.DataType) -> bool:
 def additive(name: str, args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
     """The rule of plus and minus if either side is a date, a time or an interval."""
     left, right = args[0].type, args[1].type
-    if name == "plus" and not isinstance(left, (*DATES, *TIMES)) and isinstance(right, (*DATES, *TIMES)):
+    movable = (*DATES, *TIMES, t.String)
+    if name == "plus" and not isinstance(left, movable) and isinstance(right, movable):
         flipped = additive(name, (args[1], args[0]), environment)
         swapped = flipped.kernel
         if swapped is None:
             raise illegal(name, left, right)
         return Resolved(flipped.type, lambda x, y: swapped(y, x), cost=flipped.cost)
+    sign = -1 if name == "minus" else 1
+    if isinstance(left, t.String) and isinstance(right, t.Interval):
+        return _add_to_text(right.unit, sign)
     if isinstance(left, (*DATES, *TIMES)) and isinstance(right, t.Interval):
         result, kernel = add_interval(left, right.unit)
-        sign = -1 if name == "minus" else 1
         return Resolved(result, lambda x, y: kernel(x, y * sign), cost=10)
     if isinstance(left, (*DATES, *TIMES)) and isinstance(right, (t.Int, t.Float, t.Bool)):
         return _add_number(name, left)
@@ -49,6 +52,14 @@ def additive(name: str, args: tuple[Operand, ...], environment: BindingEnvironme
         ufunc = np.add if name == "plus" else np.subtract
         return Resolved(left, lambda x, y: ufunc(x, y))
     raise illegal(name, left, right)
+
+
+def _add_to_text(unit: str, sign: int) -> Resolved:
+    """A text is read as a DateTime64(3)."""
+    kind = t.DateTime64(3)
+    read = casts.kernel(t.STRING, kind)
+    result, kernel = add_interval(kind, unit)
+    return Resolved(result, lambda x, y: kernel(read(x), y * sign), can_raise=True, cost=30)
 
 
 def _add_number(name: str, kind: t.DataType) -> Resolved:
@@ -142,8 +153,8 @@ def _shift_function(verb: str, unit: str) -> None:
     @function(name, 2)
     def rule(args: tuple[Operand, ...], environment: BindingEnvironment) -> Resolved:
         count = environment.call(f"toInterval{unit}", (args[1].node,))
-        operator = "plus" if verb == "add" else "minus"
-        return Resolved(args[0].type, node=environment.call(operator, (args[0].node, count)))
+        moved = environment.call("plus" if verb == "add" else "minus", (args[0].node, count))
+        return Resolved(moved.type, node=moved)
 
 
 for _unit in (*_SECONDS, *_DAYS, *_MONTHS):

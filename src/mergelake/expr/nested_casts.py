@@ -1,6 +1,7 @@
 """CAST between arrays, tuples and maps: their elements are cast one by one.
 
-Tuples are matched by position, or by name if both have names. A tuple of two arrays is cast to a Map of their elements.
+Tuples are matched by position, or by name if both have names: then an element that the source lacks has the default of
+its type. A tuple of two arrays is cast to a Map of their elements.
 
 Source: ClickHouse, `src/Functions/FunctionsConversion.h`, `createTupleWrapper`, `createMapWrapper`.
 """
@@ -18,7 +19,16 @@ from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import error
 from mergelake.expr.evaluate import Kernel
-from mergelake.expr.values import Vec, constant_vec, data_to_arrow, from_arrow, plain_type, to_arrow
+from mergelake.expr.text_casts import gives_null, read_or_null
+from mergelake.expr.values import (
+    Vec,
+    constant_vec,
+    data_to_arrow,
+    default_value,
+    from_arrow,
+    plain_type,
+    to_arrow,
+)
 
 FindKernel: TypeAlias = Callable[[t.DataType, t.DataType], Kernel | None]
 """The conversion of plain data between plain types; None where there is none."""
@@ -55,9 +65,12 @@ def _element(source: t.DataType, target: t.DataType, find: FindKernel) -> Conver
     """The conversion of elements, NULLs and dictionaries included."""
     if source == target:
         return lambda array: array
-    kernel = find(plain_type(source), plain_type(target))
+    plain = plain_type(target)
+    kernel = find(plain_type(source), plain)
     if kernel is None:
         return None
+    if gives_null(source, target):
+        return lambda array: to_arrow(read_or_null(from_arrow(array, source), plain), target, len(array))
 
     def convert(array: pa.Array) -> pa.Array:
         vec = from_arrow(array, source).decoded()
@@ -76,6 +89,11 @@ def _element(source: t.DataType, target: t.DataType, find: FindKernel) -> Conver
         return to_arrow(Vec(converted.data, valid), target, len(array))
 
     return convert
+
+
+def _defaults(kind: t.DataType) -> Convert:
+    """As many default values of a type as there are rows."""
+    return lambda array: to_arrow(constant_vec(default_value(kind, 0), kind), kind, len(array))
 
 
 def _whole(data: pa.Array, rows: int) -> Vec:
@@ -109,17 +127,18 @@ def _zipped(data: pa.StructArray) -> pa.Array:
 
 
 def _tuples(source: t.Tuple, target: t.Tuple, find: FindKernel) -> Kernel | None:
-    if len(source.elements) != len(target.elements):
+    places: list[int | None] = list(range(len(source.elements)))
+    if source.names and target.names:
+        places = [source.names.index(name) if name in source.names else None for name in target.names]
+        if source.elements and target.elements and not any(place is not None for place in places):
+            message = f"{source} cannot be converted to {target}: they have no names of elements in common"
+            raise error("TYPE_MISMATCH", message)
+    elif len(source.elements) != len(target.elements):
         message = f"{source} cannot be converted to {target}: the numbers of elements differ"
         raise error("TYPE_MISMATCH", message)
-    places = list(range(len(source.elements)))
-    if source.names and target.names:
-        if set(source.names) != set(target.names):
-            return None
-        places = [source.names.index(name) for name in target.names]
     conversions: list[Convert] = []
     for place, element in zip(places, target.elements, strict=True):
-        conversion = _element(source.elements[place], element, find)
+        conversion = _defaults(element) if place is None else _element(source.elements[place], element, find)
         if conversion is None:
             return None
         conversions.append(conversion)
@@ -128,7 +147,7 @@ def _tuples(source: t.Tuple, target: t.Tuple, find: FindKernel) -> Kernel | None
     def convert(data: pa.StructArray) -> pa.Array:
         if not conversions:
             return pa.StructArray.from_buffers(want, len(data), [None], children=[])
-        parts = [conversion(data.field(place)) for place, conversion in zip(places, conversions, strict=True)]
+        parts = [conversion(data.field(place or 0)) for place, conversion in zip(places, conversions, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=list(want))
 
     return convert

@@ -287,3 +287,31 @@ def python_value(scalar: pa.Scalar, data_type: t.DataType) -> Any:
         case t.Decimal() if plain.bits > 64:
             return int.from_bytes(scalar.as_py(), "little", signed=True)
     return scalar.as_py()
+
+
+def default_value(kind: t.DataType, date32: int = -25567) -> object:
+    """The default storage value of a type: NULL if it is Nullable, else zero, empty or the first element of an enum.
+
+    `date32` is that of a Date32, in days: of 1900 as a value, of 1970 where ClickHouse extends a column.
+    """
+    if t.is_nullable(kind):
+        return None
+    plain = t.inner_type(kind)
+    match plain:
+        case t.String():
+            return b""
+        case t.FixedString(length):
+            return b"\0" * length
+        case t.UUID() | t.IPv6():
+            return b"\0" * 16
+        case t.Enum(_, items):
+            return items[0][1]
+        case t.Float():
+            return 0.0
+        case t.Array() | t.Map():
+            return []
+        case t.Tuple(elements):
+            return tuple(default_value(element, date32) for element in elements)
+        case t.Date32():
+            return date32
+    return 0

@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from mergelake.core import types as t
 from mergelake.core.arrow import storage_type
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.errors import error
 from mergelake.core.schema import TypeChange
 from mergelake.core.text import quote_string
 from mergelake.expr import Compiled, compile_expression
 from mergelake.expr.casts import can_raise
+from mergelake.expr.text_casts import gives_null
 
 _BY_TEXT = (t.Enum, t.FixedString)
 """Types whose values become those of another such type by way of their text."""
@@ -57,9 +58,8 @@ def _cast(stored: t.DataType, wanted: t.DataType, null: str) -> Compiled:
     """The conversion of a column `x`."""
     final = quote_string(str(wanted))
     if null:
-        plain = t.inner_type(wanted)
-        nullable, own = quote_string(f"Nullable({plain})"), quote_string(str(plain))
-        text = f"CAST(ifNull(CAST(x, {nullable}), CAST({null}, {own})), {final})"
+        own = quote_string(str(t.inner_type(wanted)))
+        text = f"CAST(if(isNull(x), CAST({null}, {own}), CAST(x, {own})), {final})"
     elif any(isinstance(t.inner_type(stored), k) and isinstance(t.inner_type(wanted), k) for k in _BY_TEXT):
         text = f"CAST(CAST(x, {quote_string(str(_with_plain(stored, t.STRING)))}), {final})"
     else:
@@ -85,18 +85,7 @@ def check_conversion(stored: t.DataType, wanted: t.DataType, null: str = "") -> 
             if changed is not None:
                 message = f"Enum conversion changes value for element '{changed}': {stored} to {wanted}"
                 raise error("CANNOT_CONVERT_TYPE", message, "Names keep their numbers")
-    try:
-        _cast(stored, wanted, null)
-    except MergelakeError as failure:
-        if failure.name != "CANNOT_CONVERT_TYPE":
-            raise
-        nested = (t.Array, t.Tuple, t.Map)
-        name = failure.name
-        if isinstance(wanted, nested):
-            name = "TYPE_MISMATCH"
-        elif isinstance(stored, nested):
-            name = "ILLEGAL_TYPE_OF_ARGUMENT"
-        raise error(name, failure.message, failure.hint) from None
+    _cast(stored, wanted, null)
 
 
 def may_fail(stored: t.DataType, wanted: t.DataType, null: str = "") -> bool:
@@ -105,7 +94,7 @@ def may_fail(stored: t.DataType, wanted: t.DataType, null: str = "") -> bool:
         return False
     if t.is_nullable(stored) and not t.is_nullable(wanted) and not null:
         return True
-    return can_raise(t.inner_type(stored), t.inner_type(wanted))
+    return not gives_null(stored, wanted) and can_raise(t.inner_type(stored), t.inner_type(wanted))
 
 
 def can_evolve(stored: t.DataType, wanted: t.DataType) -> bool:

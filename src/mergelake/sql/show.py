@@ -118,7 +118,7 @@ def describe(schema: TableSchema, *, compact: bool = False) -> Result:
             "default_type": [c.default_kind for c in columns],
             "default_expression": [default_text(c) for c in columns],
             "comment": [c.comment for c in columns],
-            "codec_expression": [c.codec and f"CODEC({c.codec})" for c in columns],
+            "codec_expression": [c.codec for c in columns],
             "ttl_expression": [c.ttl for c in columns],
         }
     return rows_result(described, dict.fromkeys(described, "String"))

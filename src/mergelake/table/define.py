@@ -346,9 +346,12 @@ def _bound(schema: TableSchema, texts: tuple[str, ...], key_kind: str, settings:
 def _check_sample(schema: TableSchema) -> None:
     if not schema.sample_by:
         return
-    kind = bind_key(schema.sample_by, schema).type  # raises for an unknown column
+    key = bind_key(schema.sample_by, schema)  # raises for an unknown column
+    for name in key.columns:
+        if schema.column(name).default_kind in ("ALIAS", "EPHEMERAL"):
+            raise missing_column(schema.column(name), schema.sample_by)
     if schema.sample_by not in (schema.primary_key or schema.order_by):
         raise error("BAD_ARGUMENTS", f"Sampling expression {schema.sample_by} must be present in the primary key")
-    if not isinstance(kind, t.Int) or kind.signed or kind.bits > 64:
-        message = f"The sampling column must be one unsigned integer, and {schema.sample_by} is {kind}"
+    if not isinstance(key.type, t.Int) or key.type.signed or key.type.bits > 64:
+        message = f"The sampling column must be one unsigned integer, and {schema.sample_by} is {key.type}"
         raise error("ILLEGAL_TYPE_OF_COLUMN_FOR_FILTER", message)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from mergelake.core.errors import error, there_are
 from mergelake.core.schema import Column, TableSchema
 from mergelake.core.types import DataType, is_nullable, parse_type
-from mergelake.table.alter.needs import check_not_needed, check_not_of_key
+from mergelake.table.alter.needs import check_not_needed, check_not_of_key, key_columns
 from mergelake.table.alter.renaming import with_new_name
 
 _RESERVED = ("_row_exists", "_block_number", "_block_offset")
@@ -107,7 +107,6 @@ class DropColumn:
         """Raises NOT_FOUND_COLUMN_IN_BLOCK, and the errors for a column that the table needs."""
         names = named_columns(self.name, schema, "drop", if_exists=self.if_exists)
         for name in names:
-            check_not_of_key(name, schema, "DROP")
             check_not_needed(name, schema, frozenset(names))
         kept = tuple(column for column in schema.columns if column.name not in names)
         return replace(schema, columns=kept) if names else schema
@@ -122,7 +121,10 @@ class RenameColumn:
     if_exists: bool = False
 
     def applied(self, schema: TableSchema) -> TableSchema:
-        """Raises NOT_FOUND_COLUMN_IN_BLOCK, DUPLICATE_COLUMN, BAD_ARGUMENTS, ALTER_OF_COLUMN_IS_FORBIDDEN."""
+        """Raises NOT_FOUND_COLUMN_IN_BLOCK, DUPLICATE_COLUMN, BAD_ARGUMENTS, and ALTER_OF_COLUMN_IS_FORBIDDEN.
+
+        UNKNOWN_IDENTIFIER for a column of a key that a projection reads.
+        """
         if not schema.has(self.name) and of_nested(schema, self.name):
             raise error("NOT_IMPLEMENTED", "Cannot rename whole Nested struct", "Rename each of its columns")
         if is_missing(self.name, schema, "rename", if_exists=self.if_exists):
@@ -138,8 +140,13 @@ class RenameColumn:
             if not all(groups):
                 message = "Cannot rename column from nested struct to normal column and vice versa"
             raise error("BAD_ARGUMENTS", message)
+        renamed = with_new_name(schema, self.name, self.new_name)
+        if self.name in key_columns(schema):
+            from mergelake.order.projections import table_projections  # it loads kernels that few statements need
+
+            table_projections(renamed)  # as ClickHouse does before it looks at keys
         check_not_of_key(self.name, schema, "RENAME")
-        return with_new_name(schema, self.name, self.new_name)
+        return renamed
 
 
 def of_nested(schema: TableSchema, name: str) -> tuple[str, ...]:

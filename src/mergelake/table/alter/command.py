@@ -40,9 +40,9 @@ def altered(schema: TableSchema, commands: Sequence[SchemaCommand]) -> TableSche
     after = in_one_step(schema, after)
     if after == schema:
         return schema
+    check_new_key(schema, after)
     checked = check_schema(after)
     check_projected(schema, checked)
-    check_new_key(schema, checked)
     return checked
 
 

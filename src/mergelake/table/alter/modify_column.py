@@ -16,7 +16,7 @@ from mergelake.core.schema import Column, TableSchema, TypeChange
 from mergelake.core.types import DataType
 from mergelake.expr.nodes import ColumnRef, referenced_columns
 from mergelake.expr.parser import parse
-from mergelake.order.keys import key_tree
+from mergelake.order.keys import bind_key, key_tree
 from mergelake.order.modes import mode_of
 from mergelake.parts.evolve import check_conversion
 from mergelake.table.alter.columns import ColumnDefinition, Place, is_missing, named_columns
@@ -173,8 +173,18 @@ def _in_one_step(old: Column, new: Column) -> Column:
 
 
 def _check_key(column: Column, kind: DataType, schema: TableSchema) -> None:
-    """ALTER_OF_COLUMN_IS_FORBIDDEN for a type that could change the order or the partition of rows."""
+    """ALTER_OF_COLUMN_IS_FORBIDDEN for a type that could change the order or the partition of rows.
+
+    The error of a key's expression or of a projection that does not take the type comes before, as in ClickHouse.
+    """
     name, old = column.name, column.type
+    if name in key_columns(schema):
+        changed = _with(schema, schema.column(name), replace(column, type=kind))
+        from mergelake.order.projections import table_projections  # it loads kernels that few statements need
+
+        for text in (*schema.order_by, *schema.partition_by):
+            bind_key(text, changed)  # raises the error of a function that does not take the type
+        table_projections(changed)
     if name in partition_columns(schema) and not _extends_enum(old, kind):
         raise _forbidden(f"ALTER of partition key column {name} from type {old} to type {kind} is not safe")
     if name not in key_columns(schema):

@@ -46,11 +46,15 @@ def check_not_of_key(name: str, schema: TableSchema, what: str) -> None:
 
 
 def check_not_needed(name: str, schema: TableSchema, going: frozenset[str]) -> None:
-    """Raise ClickHouse's error if a default or an index needs the column; those of the columns `going` do not count."""
+    """Raise ClickHouse's error if a default, a key or an index needs a column that is dropped with the columns `going`.
+
+    Defaults of these do not count.
+    """
     for column in schema.columns:
         if column.name not in going and column.default and mentions(column.default, name, schema):
             message = f"Cannot drop column {name}, because column {column.name} depends on it"
             raise error("ILLEGAL_COLUMN", message, f"ALTER TABLE … DROP or MODIFY COLUMN {column.name} first")
+    check_not_of_key(name, schema, "DROP")
     for index in schema.indices:
         if any(mentions(tree, name, schema) for tree in index_expressions(index)):
             message = f"Cannot apply ALTER because it breaks skip index {index.name}: Missing columns: '{name}'"

@@ -76,7 +76,7 @@ def no_projection(name: str, schema: TableSchema) -> MergelakeError:
 def check_projected(before: TableSchema, after: TableSchema) -> None:
     """Refuse a change of columns that projections hold: ClickHouse would read what parts have of them by the new one.
 
-    ALTER_OF_COLUMN_IS_FORBIDDEN for another type, NOT_IMPLEMENTED for a column that was cleared.
+    NOT_IMPLEMENTED for another type, and for a column that was cleared.
     """
     for projection in before.projections:
         if projection not in after.projections:
@@ -86,10 +86,8 @@ def check_projected(before: TableSchema, after: TableSchema) -> None:
                 continue
             old, new = before.column(name), after.column(name)
             if old.type != new.type:
-                message = (
-                    f"Cannot apply ALTER because it breaks projection {projection.name}: Cannot ALTER column {name}"
-                )
-                raise error("ALTER_OF_COLUMN_IS_FORBIDDEN", message, f"DROP PROJECTION {projection.name} before")
+                message = f"Another type of column {name} is not supported: projection {projection.name} has it"
+                raise error("NOT_IMPLEMENTED", message, f"DROP PROJECTION {projection.name} before")
             if old.id != new.id:
                 message = f"CLEAR COLUMN {name} is not supported: projection {projection.name} has it"
                 raise error(
