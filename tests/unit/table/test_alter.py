@@ -164,6 +164,15 @@ def test_a_column_that_stands_for_a_constant_stays_in_an_unfinished_mutation(com
         db.sql(f"ALTER TABLE t {command}")
 
 
+def test_a_default_gets_no_updated_column_by_way_of_an_alias(db):
+    db.sql("ALTER TABLE t ADD COLUMN z Int64 DEFAULT al")
+    db.sql("ALTER TABLE t UPDATE x = 100 WHERE 1")
+    with refused(db, "BAD_ARGUMENTS", "not finished yet"):
+        db.sql("ALTER TABLE t MODIFY COLUMN al ALIAS x")
+    db.sql("ALTER TABLE t MODIFY COLUMN al ALIAS v + 6")
+    assert read(db, "z, x") == [(16, 100), (26, 100)]
+
+
 @pytest.mark.parametrize(
     "commands",
     [
