@@ -183,7 +183,7 @@ def _older_schemas(state: State, parts: Sequence[ActivePart], there: State) -> t
         ids |= {column.id: following + at for at, column in enumerate(gone)}
         following += len(gone)
         columns = tuple(replace(column, id=ids[column.id], changes=()) for column in old.columns)
-        added.append(replace(old, columns=columns, indices=tuple(replace(index, since=0) for index in old.indices)))
+        added.append(_as_of(current, replace(old, columns=columns)))
         found[version] = _Older(current.version + len(added), ids)
     if not added:
         return [], found
@@ -196,6 +196,21 @@ def _older_schemas(state: State, parts: Sequence[ActivePart], there: State) -> t
         AlterMetadata(replace(schema, version=at, next_column_id=following))
         for at, schema in enumerate(schemas, current.version + 1)
     ], found
+
+
+def _as_of(table: TableSchema, old: TableSchema) -> TableSchema:
+    """An older schema of another table as one of this table: what a part depends on stays, the rest is the table's own.
+
+    (The settings of a table's newest schema act at once: what it remembers of inserts is cut to their number.)
+    """
+    return replace(
+        old,
+        indices=tuple(replace(index, since=0) for index in old.indices),
+        engine=table.engine,
+        engine_args=table.engine_args,
+        sample_by=table.sample_by,
+        settings=table.settings,
+    )
 
 
 def _as_written(schema: TableSchema, ids: Collection[int]) -> tuple[object, ...]:
