@@ -125,6 +125,7 @@ def simulated_threads() -> Iterator[None]:
     fake = SimpleNamespace(Lock=SimLock, RLock=SimLock, Event=SimEvent)
     with (
         mock.patch("mergelake.log.commit.threading", fake),
+        mock.patch("mergelake.log.checkpointing.threading", fake),
         mock.patch("mergelake.log.group.threading", fake),
         mock.patch("mergelake.log.leader.threading", fake),
         mock.patch("mergelake.log.recent.threading", fake),

@@ -207,6 +207,8 @@ def _definition(
     if nested is not None:
         return ColumnDefinition(name, nested=tuple(nested.items()), codec=codec, comment=comment)
     parsed = parse_type(type) if isinstance(type, str) else type
+    if not isinstance(parsed, DataType | None):
+        raise error("TYPE_MISMATCH", f"The type of column {name} is {type!r}", "Give a ClickHouse type as text")
     return ColumnDefinition(name, parsed, (), kind, text, codec, comment)
 
 

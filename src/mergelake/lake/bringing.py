@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mergelake.core.errors import error
+from mergelake.format.partition import check_partition_id
 from mergelake.lake.partitions import PartitionMethods
 from mergelake.table.exchange_parts import Kind, bring_partition
-from mergelake.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from mergelake.lake.table import Table
@@ -36,12 +36,12 @@ class BringMethods(PartitionMethods):
         >>> sorted(a.scan()), sorted(b.scan())
         ([(2,)], [(1,), (3,)])
         """
-        self._bring(self.handle, to.handle, value, partition_id, "move")
+        self._bring(self, to, value, partition_id, "move")
         return self.handle.log.state.version
 
     def replace_partition(self, value: Any = None, *, source: Table, partition_id: str | None = None) -> int:
         """Replace a partition by that of another table, which keeps it; the new version of this table."""
-        return self._bring(source.handle, self.handle, value, partition_id, "replace")
+        return self._bring(source, self, value, partition_id, "replace")
 
     def attach_partition_from(
         self, value: Any = None, *, source: Table, partition_id: str | None = None, every: bool = False
@@ -49,23 +49,29 @@ class BringMethods(PartitionMethods):
         """Add the rows of a partition of another table, or of `every` one, which keeps them; the new version of this
         table.
         """
-        return self._bring(source.handle, self.handle, value, partition_id, "attach", every=every)
+        return self._bring(source, self, value, partition_id, "attach", every=every)
 
     def _bring(
         self,
-        source: TableHandle,
-        target: TableHandle,
+        given: BringMethods,
+        into: BringMethods,
         value: Any,
         partition_id: str | None,
         kind: Kind,
         *,
         every: bool = False,
     ) -> int:
+        for each in (given, into):
+            if not isinstance(each, BringMethods):
+                raise error("TYPE_MISMATCH", f"{each!r} is no table", "Give the one that Database.table opens")
+        source, target = given.handle, into.handle
         if (value is not None) + (partition_id is not None) + every > 1:
             raise error("BAD_ARGUMENTS", "Give a partition by value, by partition_id or as every=True, one of them")
         if value is None and partition_id is None and not every and self.handle.schema.partition_by:
             raise error("BAD_ARGUMENTS", "Nothing says which partition is meant", "Give its value, or partition_id=")
         if source.store.url != target.store.url:
             raise error("BAD_ARGUMENTS", "The tables lie in different warehouses", "Parts are referred to, not copied")
+        if partition_id is not None:
+            check_partition_id(partition_id)
         chosen = None if every else self.partition_id(value) if partition_id is None else partition_id
         return bring_partition(source, target, chosen, kind, source.neighbour)

@@ -131,6 +131,8 @@ class OverwriteMethods:
         known = known_token(handle, dedup_token)
         if known is not None:
             return duplicate_of(known, dedup_token or "")
+        if unchanged_since is not None:
+            _check_version(handle, unchanged_since)
         data, evolution = evolved_for(handle, data) if merge_schema else (data, None)
         given = Submission(handle.clock.now_ms(), self.name)
         request = Overwrite.of(
@@ -162,3 +164,14 @@ class OverwriteMethods:
             base_version=handle.base_version(),
             states=states,
         )
+
+
+def _check_version(handle: TableHandle, version: object) -> None:
+    """TYPE_MISMATCH, or BAD_ARGUMENTS for a version that the table has not (yet)."""
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise error("TYPE_MISMATCH", f"unchanged_since is {version!r}", "Give the number of a version")
+    newest = handle.log.state.version
+    if version > newest:
+        newest = handle.refresh().version
+    if not 1 <= version <= newest:
+        raise error("BAD_ARGUMENTS", f"There is no version {version}", f"Versions go from 1 to {newest}")

@@ -42,7 +42,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,11 +63,13 @@ from mergelake.log import truncate
 from mergelake.log.at_once import apart
 from mergelake.log.backend import LogBackend
 from mergelake.log.backends import Backends
+from mergelake.log.checkpointing import Checkpointing, Knowledge
 from mergelake.log.contention import ContentionBackoff, Way
 from mergelake.log.encoding import TIME_END_MS, encode_entry
 from mergelake.log.group import CommitQueue, Committed, Proposal, Request, propose, states_within, taken_along, within
 from mergelake.log.head_freshness import HEAD_FRESHNESS_S, Instant
 from mergelake.log.intake import TAKEN_BYTES_MAX, Intake, Left, encode_left
+from mergelake.log.layout import SegmentLayout
 from mergelake.log.machine import S, StateMachine
 from mergelake.log.operations import WRITER_DIGITS, Entry, LogOp, gives_space_back, writer_of
 from mergelake.log.preparing import Preparing
@@ -129,11 +130,7 @@ class Log(Preparing[S]):
         self._head_freshness_s = head_freshness_s
         self._lock = threading.RLock()
         self._line: CommitQueue[S] = CommitQueue()
-        self._writing = threading.Lock()
         self._intake_check_due = False  # whether others may have left members in the intake
-        self._due: tuple[S, Instant, LogBackend] | None = None  # what is to be written as a checkpoint
-        self.checkpoint_failure = ""
-        """Why the last checkpoint that was due could not be written; empty if it was."""
         self._writer = writer_of(ids.new_id())
         self._contention = ContentionBackoff(clock, ids, self._writer)
         self._lagging = True  # whether a lost race may be one of many
@@ -141,6 +138,9 @@ class Log(Preparing[S]):
         self._state = machine.initial()
         self._known = Instant.now(clock)  # when the position after the state was free
         self._opened = self._known  # when the state was read from a checkpoint
+        self._checkpoints = Checkpointing(
+            store, self._reader, machine, clock=clock, ids=ids, head_freshness_s=head_freshness_s, adopt=self._adopt
+        )
         peers = self.backends.peers
         self._sending: Sending[S] | None = None
         if peers is not None:
@@ -419,8 +419,7 @@ class Log(Preparing[S]):
                     except Exception as cause:  # it is in the log, but the states after it could not be computed
                         raise _not_known(entry.version, str(cause)) from cause
                 proposal.settle(entry, races_lost)
-                if self._state.version % self._machine.checkpoint_interval(self._state) == 0:
-                    self._due = self._knowledge()
+                self._checkpoints.note(self._knowledge())
                 self._intake_check_due |= self._contention.intake_check_due()
                 return
         raise ConflictError(
@@ -731,27 +730,17 @@ class Log(Preparing[S]):
         ceiling = min(_BACKOFF_FIRST_S * 2 ** min(attempt, 16), _BACKOFF_MAX_S)
         self._clock.sleep_s(ceiling * self._ids.jitter())
 
-    def _knowledge(self) -> tuple[S, Instant, LogBackend]:
-        """The newest state, when it was known to be the newest, and its backend."""
-        return self._state, self._known, self.backend
-
-    def _write_due(self) -> None:
-        """Write the checkpoint that is due, if any, while others commit; by one thread at a time."""
-        while self._due is not None and self._writing.acquire(blocking=False):
-            try:
-                due, self._due = self._due, None
-                if due is not None:
-                    self._write(*due)
-                    self.checkpoint_failure = ""
-            except Exception as cause:
-                self.checkpoint_failure = f"no checkpoint of {self.prefix} at version {due[0].version}: {cause!r}"
-                _logger.exception("%s", self.checkpoint_failure)
-            finally:
-                self._writing.release()
+    def _knowledge(self) -> Knowledge[S]:
+        return Knowledge(self._state, self._known, self.backend)
 
     def _start_writing(self) -> None:
-        if self._due is not None and not self._writing.locked():  # otherwise the thread that writes now handles it
-            apart(self._write_due, "mergelake-checkpoint")
+        if self._checkpoints.waits:
+            apart(self._checkpoints.write_due, "mergelake-checkpoint")
+
+    def _adopt(self, version: int, layout: SegmentLayout) -> None:
+        """Hold parts in the segments of a checkpoint that was stored."""
+        with self._lock:
+            self._state = self._machine.adopt(self._state, version, layout, self._reader.segments)
 
     def _check_intake(self) -> None:
         if (intake := self.backend.intake) is not None:
@@ -762,31 +751,16 @@ class Log(Preparing[S]):
 
         Only if there is none: one that was emptied must stay so. The hint does not name one that was written too late.
         """
-        with self._writing:
-            self._write(*self._knowledge())
+        self._checkpoints.write(self._knowledge)
+
+    @property
+    def checkpoint_failure(self) -> str:
+        """Why the last checkpoint that was due could not be written; empty if it was."""
+        return self._checkpoints.failure
 
     def has_checkpoint(self, version: int) -> bool:
         """Whether there is a checkpoint of that version, complete and undamaged."""
         return self._reader.sound(version)
-
-    def _write(self, state: S, known: Instant, backend: LogBackend) -> None:
-        backend.seal(state.version)
-        layout = self._machine.lay_out(state, self._reader.segments, self._ids)
-        if layout is None:
-            return  # another process was faster
-        data = self._machine.encode(state, layout)
-        if layout.names and known.age_s(self._clock) > self._head_freshness_s:
-            # Its segments may have been deleted meanwhile, as no existing checkpoint names them.
-            raise UnavailableError("The checkpoint was not written in time", hint="The next one will be")
-        outcome = self._store.create(self._reader.checkpoint_key(state.version), data)
-        if isinstance(outcome, OutcomeUnknown):
-            raise UnavailableError(f"It is not known whether the checkpoint was written: {outcome.reason}")
-        if isinstance(outcome, Stored) and layout.names:  # otherwise there is another one, with other segments
-            with self._lock:
-                self._state = self._machine.adopt(self._state, state.version, layout, self._reader.segments)
-        if known.age_s(self._clock) <= self._head_freshness_s:
-            self._store.put(self._reader.hint_key, json.dumps({"version": state.version}).encode())
-        backend.trim(state.version)
 
 
 def _not_known(version: int, reason: str) -> UnavailableError:

@@ -69,13 +69,12 @@ class Reject:
         return ConflictError(self.reason, name=self.name, hint="Look at the table again and decide anew")
 
 
-def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
+def check(state: State, op: LogOp, before: State | None = None) -> Reject | None:
     """Whether `op` may be the next operation after `state`; None if it may.
 
-    `position` is that of its entry, which `state` has already between two operations of the entry. 0: `op` is the first
-    operation of the entry after `state`.
+    `before` is the state before its entry, if `state` has operations of the entry already. None: it is the first one.
     """
-    position = position or state.version + 1
+    before = state if before is None else before
     if isinstance(op, CreateTable):
         return None if state.schema_version == 0 else _invalid("The table exists already", "TABLE_ALREADY_EXISTS")
     if state.schema_version == 0:
@@ -89,11 +88,11 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
             if schema.version != state.schema_version + 1:
                 return Reject(f"The schema has version {state.schema_version}, not {schema.version - 1}")
         case AddParts():
-            return _check_add(state, op, position)
+            return _check_add(state, op, before)
         case Publish():
-            return _check_publish(state, op, position)
+            return _check_publish(state, op, before)
         case DropRange():
-            return _check_drop(state, op, position)
+            return _check_drop(state, op, before)
         case DropParts():
             return _check_drop_parts(state, op)
         case UndropTable():
@@ -119,7 +118,7 @@ def check(state: State, op: LogOp, position: int = 0) -> Reject | None:
             if state.rows_version > since:
                 return Reject(f"Rows were added, changed or removed after version {since}")
         case Mutation():
-            return _check_mutation(state, op, position)
+            return _check_mutation(state, op, before)
         case MarkMutated():
             return _check_mark(state, op)
         case FinishMutations(ids):
@@ -154,10 +153,10 @@ def step(state: State, entry: Entry) -> State | Reject:
 
     Those of a transaction are checked as if it were committed; the entry must say what was decided.
     """
-    draft = Draft(state)
+    draft, before = Draft(state), state
     draft.begin(entry)
     for op in entry.ops:
-        reject = check(state, op, entry.version)
+        reject = check(state, op, before)
         if reject is None and isinstance(op, Prepare):
             reject = _check_share(state, op, entry)
         elif isinstance(op, AddParts) and op.held:
@@ -184,10 +183,10 @@ def _check_share(state: State, op: Prepare, entry: Entry) -> Reject | None:
     """Check the operations of a transaction, one after the other."""
     if len(entry.ops) > 1:
         return _invalid("The share of a transaction has an entry of its own", "LOGICAL_ERROR")
-    draft = Draft(state)
+    draft, before = Draft(state), state
     draft.begin(entry)
     for each in op.ops:
-        reject = check(state, each, entry.version)
+        reject = check(state, each, before)
         if reject is not None:
             return reject
         draft.apply(each)
@@ -206,7 +205,7 @@ def _not_live(volatile_id: str) -> Reject:
 def _check_new(
     state: State,
     parts: tuple[PartManifest, ...],
-    position: int,
+    before: State,
     begun: tuple[str, ...] = (),
     held: tuple[str, ...] = (),
     near: Iterable[PartManifest] = (),
@@ -234,7 +233,7 @@ def _check_new(
                 "ABORTED",
             )
     # A clone's references to another table are held before its first entry; none is added later.
-    borrowed = {name for part in parts for name in refers(part) if position > 1 or not name.startswith("/")}
+    borrowed = {name for part in parts for name in refers(part) if before.version or not name.startswith("/")}
     borrowed.difference_update(begun)
     borrowed.difference_update(held)
     return _check_reachable(state, borrowed, near) if borrowed else None
@@ -249,7 +248,7 @@ def _check_reachable(state: State, directories: Iterable[str], near: Iterable[Pa
     return Reject(f"The objects in {min(lost)} are no longer kept") if lost else None
 
 
-def _check_add(state: State, op: AddParts, position: int) -> Reject | None:
+def _check_add(state: State, op: AddParts, before: State) -> Reject | None:
     if state.insert_of(op.dedup_token, op.dedup_hash) is not None:
         description = f"with the token '{op.dedup_token}'" if op.dedup_token else "of the same rows"
         return Reject(f"An insert {description} is in the table", kind="duplicate")
@@ -259,17 +258,17 @@ def _check_add(state: State, op: AddParts, position: int) -> Reject | None:
     near = (part.manifest for part in state.detached if part.manifest.id in taken) if taken else ()
     return (
         _check_schema(state, op.schema_version)
-        or _check_immutable(state, {part.partition_id for part in op.parts}, position)
-        or _check_new(state, op.parts, position, op.begun, op.held, near)
+        or _check_immutable(state, {part.partition_id for part in op.parts}, before)
+        or _check_new(state, op.parts, before, op.begun, op.held, near)
         or _check_detached(state, op.detached)
     )
 
 
-def _check_immutable(state: State, partition_ids: Collection[str] | None, position: int) -> Reject | None:
+def _check_immutable(state: State, partition_ids: Collection[str] | None, before: State) -> Reject | None:
     """Rows of immutable partitions are neither changed nor added to."""
     if not state.schema.settings.get(IMMUTABLE):
         return None
-    found = immutable_partitions(state, partition_ids, position)
+    found = immutable_partitions(state, partition_ids, before.block_counter)
     return _invalid(refusal(found), "TABLE_IS_READ_ONLY") if found else None
 
 
@@ -284,7 +283,7 @@ def _check_detached(state: State, ids: tuple[str, ...]) -> Reject | None:
     return Reject(f"Part {min(missing)} is not detached (any more)") if missing else None
 
 
-def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
+def _check_publish(state: State, op: Publish, before: State) -> Reject | None:
     partition_id = op.part.partition_id
     parts = state.partitions.get(partition_id, ())
     places = positions(parts, op.replaced)
@@ -316,7 +315,7 @@ def _check_publish(state: State, op: Publish, position: int) -> Reject | None:
     return (
         _check_mutations(state, op, infos)
         or _check_holes(state, infos, op.mutations)
-        or _check_new(state, (op.part,), position, op.begun, near=manifests)
+        or _check_new(state, (op.part,), before, op.begun, near=manifests)
         or _check_defaults(state, op.part, manifests)
         or _check_ttl(state, op)
     )
@@ -375,8 +374,8 @@ def _check_mutations(state: State, op: Publish, infos: list[PartInfo]) -> Reject
     return None
 
 
-def _check_mutation(state: State, op: Mutation, position: int) -> Reject | None:
-    immutable = _check_immutable(state, op.partition_ids, position)
+def _check_mutation(state: State, op: Mutation, before: State) -> Reject | None:
+    immutable = _check_immutable(state, op.partition_ids, before)
     if immutable is not None:
         return immutable
     if any(known.id == op.id for known in state.mutations):
@@ -445,9 +444,9 @@ def _check_add_volatile(state: State, op: AddVolatile) -> Reject | None:
     return None
 
 
-def _check_drop(state: State, op: DropRange, position: int) -> Reject | None:
+def _check_drop(state: State, op: DropRange, before: State) -> Reject | None:
     if op.kind == "replace":
-        immutable = _check_immutable(state, None if op.partition_id is None else (op.partition_id,), position)
+        immutable = _check_immutable(state, None if op.partition_id is None else (op.partition_id,), before)
         if immutable is not None:
             return immutable
     bound = op.max_block

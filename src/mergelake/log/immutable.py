@@ -38,10 +38,10 @@ def check_setting(schema: TableSchema) -> None:
         raise error("BAD_ARGUMENTS", f"The setting {SETTING} has type {compiled.type}, and is no condition", known)
 
 
-def immutable_partitions(state: State, among: Collection[str] | None = None, position: int = 0) -> list[str]:
+def immutable_partitions(state: State, among: Collection[str] | None = None, until: int | None = None) -> list[str]:
     """The partitions with parts that are immutable, of those in `among` (None: of all), in order.
 
-    `position` is that of an entry: partitions that it has filled itself do not count.
+    `until` is the last block number before an entry: partitions that it has filled itself do not count.
     """
     schema = state.schema
     text = schema.settings.get(SETTING, "")
@@ -51,7 +51,7 @@ def immutable_partitions(state: State, among: Collection[str] | None = None, pos
     key = (SETTING, text, schema.version)
     names = partitions.remembered(key, lambda: _matching(partitions, schema, text))
     found = names if among is None else [*filter({*names}.__contains__, among)]
-    return [name for name in found if not position or partitions[name][0].added < position]
+    return found if until is None else [name for name in found if partitions[name][0].info.min_block <= until]
 
 
 def mutable_scope(state: State, named: Collection[str] = ()) -> tuple[str, ...] | None:

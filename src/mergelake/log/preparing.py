@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Generic
 
 from mergelake.core.clock import Clock
 from mergelake.core.errors import ConflictError
 from mergelake.core.ids import IdSource
+from mergelake.log.checkpointing import Checkpointing, Knowledge
 from mergelake.log.conflict import Reject
 from mergelake.log.head_freshness import Instant
 from mergelake.log.machine import S, StateMachine
@@ -46,9 +47,9 @@ class Preparing(Generic[S]):
     _usable: Callable[[], bool]
     _moved_on: Callable[..., Entry | None]
     _remember: Callable[..., None]
-    _knowledge: Callable[[], Any]
+    _knowledge: Callable[[], Knowledge[S]]
+    _checkpoints: Checkpointing[S]
     _start_writing: Callable[[], None]
-    _due: Any
 
     def prepare(self, build: Callable[[S], Prepare], patience_s: float | None = None) -> Entry:
         """Append the entry of a transaction, built on the newest state known here; `build` is called again after each
@@ -92,8 +93,7 @@ class Preparing(Generic[S]):
             if self._state.version == entry.version - 1:
                 self._remember(complete)
                 self._state = self._machine.fold(self._state, [complete])
-                if entry.version % self._machine.checkpoint_interval(self._state) == 0:
-                    self._due = self._knowledge()
+                self._checkpoints.note(self._knowledge())
             state = self._state
         self._start_writing()
         return state

@@ -18,9 +18,12 @@ from mergelake.log.volatile import leaves
 
 
 def keeps_columns(old: TableSchema, new: TableSchema) -> bool:
-    """Whether every stored column of `old` is one of `new` with the same type and default: columns were only added."""
-    kept = {(c.id, c.name, c.type, c.changes, c.default_kind, c.default) for c in new.stored}
-    return all((c.id, c.name, c.type, c.changes, c.default_kind, c.default) in kept for c in old.stored)
+    """Whether every column of `old` is one of `new` with the same type and default: columns were only added.
+
+    Also those that are not stored: defaults may read them.
+    """
+    kept = {(c.id, c.name, c.type, c.changes, c.default_kind, c.default) for c in new.columns}
+    return all((c.id, c.name, c.type, c.changes, c.default_kind, c.default) in kept for c in old.columns)
 
 
 def outdated_default(state: State, part: PartManifest, sources: Iterable[PartManifest]) -> bool:

@@ -67,7 +67,7 @@ class LogReader(Generic[S]):
         threads: int = 1,
     ) -> None:
         self._store = store
-        self._prefix = prefix
+        self.prefix = prefix
         self._machine = machine
         self._choose = choose
         self._sequencer = Sequencer()
@@ -99,11 +99,11 @@ class LogReader(Generic[S]):
     @property
     def hint_key(self) -> str:
         """Key of the hint."""
-        return f"{self._prefix}/_last_checkpoint"
+        return f"{self.prefix}/_last_checkpoint"
 
     def checkpoint_key(self, version: int) -> str:
         """Key of a checkpoint."""
-        return f"{self._prefix}/checkpoints/{version:020d}.arrow"
+        return f"{self.prefix}/checkpoints/{version:020d}.arrow"
 
     def sealed_key(self, version: int) -> str:
         """Key of the object of the bucket that holds an entry."""
@@ -297,7 +297,7 @@ class LogReader(Generic[S]):
 
     def beside_entries(self) -> tuple[list[tuple[int, int]], list[str]]:
         """The checkpoints, and the names of all segments."""
-        items = list(self._store.list(f"{self._prefix}/checkpoints"))
+        items = list(self._store.list(f"{self.prefix}/checkpoints"))
         names = (item.key.rpartition("/")[2] for item in items)
         return self._checkpoints_among(items), [name for name in names if is_segment(name)]
 
@@ -312,14 +312,14 @@ class LogReader(Generic[S]):
 
     def _listed(self) -> tuple[list[tuple[int, int]], int]:
         """The checkpoints, and the last entry if one page of a listing shows the whole log (else 0)."""
-        page = list(islice(self._store.list(self._prefix), PAGE))
+        page = list(islice(self._store.list(self.prefix), PAGE))
         if len(page) == PAGE:  # entries come first, and there are many
             return self.checkpoints(), 0
         return self._checkpoints_among(page), _last(item.key for item in page if item.key.endswith(".json"))
 
     def last_listed(self) -> int:
         """The last entry that a listing of the bucket shows."""
-        last = _last(item.key for item in self._store.list(self._prefix))
+        last = _last(item.key for item in self._store.list(self.prefix))
         try:
             return reach(last, self._store.get(self._bucket.key(last))) if last else 0
         except NotFoundError:  # collected since
@@ -327,7 +327,7 @@ class LogReader(Generic[S]):
 
     def sweep_intake(self, before: int) -> None:
         """Delete the members in the intake for positions before a version, which are all taken."""
-        sweep_all(self._store, self._prefix, before)
+        sweep_all(self._store, self.prefix, before)
 
     def _nearest(self, versions: list[int]) -> S:
         """The state of the last readable one of these checkpoints; the initial state if there is none."""

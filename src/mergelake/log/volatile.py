@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 from mergelake.core.names import PartInfo
@@ -105,10 +106,15 @@ def boundaries(mutations: Iterable[PendingMutation]) -> tuple[int, ...]:
 def unfinished(state: State) -> tuple[PendingMutation, ...]:
     """The mutations that some active part still lacks."""
     open_ones = [m for m in state.mutations if not (m.killed or m.finished_ms)]
-    if not open_ones:
-        return ()
-    lacking = {version for part in state.parts() for version in pending(open_ones, part.info)}
-    return tuple(m for m in open_ones if m.version in lacking)
+    done = list(open_ones)
+    # Mostly some part that is in memory lacks them all.
+    parts = chain(state.partitions.in_memory(), state.parts()) if done else ()
+    for part in parts:
+        if lacks := lacking(done, part.info):
+            done = [m for m in done if m not in lacks]
+            if not done:
+                break
+    return tuple(m for m in open_ones if m not in done)
 
 
 def _low(part: ActivePart) -> int:

@@ -17,9 +17,6 @@ from mergelake.core.errors import error
 from mergelake.core.ids import IdSource
 from mergelake.core.manifest import with_keys
 from mergelake.core.schema import Column, TableSchema
-from mergelake.expr.aliases import expand_aliases
-from mergelake.expr.nodes import SyntaxNode
-from mergelake.expr.parser import parse
 from mergelake.log.operations import AddParts, AlterMetadata, TableOp
 from mergelake.log.retention import refers
 from mergelake.log.state import ActivePart, State
@@ -27,7 +24,7 @@ from mergelake.log.volatile import lacking
 from mergelake.order.projections import table_projections
 from mergelake.order.ttl import has_ttl, table_ttl
 from mergelake.parts.evolve import can_evolve
-from mergelake.table.alter.needs import means_the_same
+from mergelake.table.alter.needs import default_of, means_the_same
 from mergelake.table.clone import with_lacks
 from mergelake.table.fit import check_projections_fit, definition
 
@@ -123,14 +120,10 @@ def _check_lacking(source: TableSchema, target: TableSchema, parts: Sequence[Act
     held = [set(part.manifest.columns) for part in parts]
     for column in source.stored:
         there = target.column(column.name)
-        if _default(column, source) != _default(there, target) and any(column.id not in each for each in held):
+        same = column.default_kind == there.default_kind and default_of(column, source) == default_of(there, target)
+        if not same and any(column.id not in each for each in held):
             message = f"Some parts lack column {column.name}, whose default is another one in the other table"
             raise error("INCOMPATIBLE_COLUMNS", message, f"ALTER TABLE … MATERIALIZE COLUMN {column.name} writes it")
-
-
-def _default(column: Column, schema: TableSchema) -> tuple[str, SyntaxNode | None]:
-    """The kind of a column's default and its expression, in which those of ALIAS columns stand for these."""
-    return column.default_kind, expand_aliases(parse(column.default), schema) if column.default else None
 
 
 def _check_conversions(state: State, parts: Sequence[ActivePart]) -> None:
@@ -190,7 +183,7 @@ def _older_schemas(state: State, parts: Sequence[ActivePart], there: State) -> t
         ids |= {column.id: following + at for at, column in enumerate(gone)}
         following += len(gone)
         columns = tuple(replace(column, id=ids[column.id], changes=()) for column in old.columns)
-        added.append(replace(old, columns=columns, indices=tuple(replace(index, since=0) for index in old.indices)))
+        added.append(_as_of(current, replace(old, columns=columns)))
         found[version] = _Older(current.version + len(added), ids)
     if not added:
         return [], found
@@ -203,6 +196,21 @@ def _older_schemas(state: State, parts: Sequence[ActivePart], there: State) -> t
         AlterMetadata(replace(schema, version=at, next_column_id=following))
         for at, schema in enumerate(schemas, current.version + 1)
     ], found
+
+
+def _as_of(table: TableSchema, old: TableSchema) -> TableSchema:
+    """An older schema of another table as one of this table: what a part depends on stays, the rest is the table's own.
+
+    (The settings of a table's newest schema act at once: what it remembers of inserts is cut to their number.)
+    """
+    return replace(
+        old,
+        indices=tuple(replace(index, since=0) for index in old.indices),
+        engine=table.engine,
+        engine_args=table.engine_args,
+        sample_by=table.sample_by,
+        settings=table.settings,
+    )
 
 
 def _as_written(schema: TableSchema, ids: Collection[int]) -> tuple[object, ...]:

@@ -30,6 +30,7 @@ from mergelake.table.blocks import check_defaults
 from mergelake.table.constraints import check_constraints
 from mergelake.table.define_indexes import check_deterministic, check_indexes, check_repeated, missing_column
 from mergelake.table.define_projections import check_mode, projection_errors
+from mergelake.table.define_texts import check_texts
 from mergelake.table.define_ttl import check_ttl
 
 _OTHER_ENGINES = """
@@ -115,6 +116,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
     """The schema with explicit primary key and codecs; raises a coded error if it is not supported."""
     if not schema.stored:
         raise error("EMPTY_LIST_OF_COLUMNS_PASSED", "A table needs at least one stored column")
+    check_texts(schema)
     settings = TableSettings(schema.settings)
     _check_policy(settings)
     _check_profile(settings)

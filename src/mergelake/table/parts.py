@@ -67,7 +67,7 @@ def attach_partition(handle: TableHandle, partition_id: str | None) -> int:
 
 def drop_detached_part(handle: TableHandle, name: str) -> int:
     """Drop a detached part; returns the version."""
-    if "/" in name or name in ("", ".", ".."):
+    if not isinstance(name, str) or "/" in name or name in ("", ".", ".."):
         raise error("INCORRECT_FILE_NAME", f"Invalid part name '{name}'", "system.detached_parts has the names")
     return _commit(handle, lambda state: [DropDetached((_detached(state, name).manifest.id,))])
 
@@ -145,7 +145,7 @@ def _detached_of(state: State, partition_id: str | None) -> list[DetachedPart]:
 
 
 def _require_name(name: str) -> None:
-    if PartInfo.try_parse(name) is None:
+    if not isinstance(name, str) or PartInfo.try_parse(name) is None:
         raise error("BAD_DATA_PART_NAME", f"'{name}' is not the name of a part", "Names look like all_1_5_1")
 
 

@@ -48,8 +48,8 @@ def a_lost_reply_is_taken_for_success():
 def a_token_is_not_compared():
     real = conflict._check_add
 
-    def careless(state, op, position):
-        return real(dataclasses.replace(state, tokens={}), op, position)
+    def careless(state, op, before):
+        return real(dataclasses.replace(state, tokens={}), op, before)
 
     return both(
         mock.patch.object(conflict, "_check_add", careless),

@@ -71,8 +71,8 @@ def a_collector_forgets_what_clones_hold():
 def a_lease_may_be_of_a_version_that_is_gone():
     real = conflict.check
 
-    def careless(state, op, position=0):
-        found = real(state, op, position)
+    def careless(state, op, *before):
+        found = real(state, op, *before)
         return None if isinstance(op, RenewLease) and not state.dropped else found
 
     return mock.patch.object(conflict, "check", careless)

@@ -164,6 +164,15 @@ def test_a_column_that_stands_for_a_constant_stays_in_an_unfinished_mutation(com
         db.sql(f"ALTER TABLE t {command}")
 
 
+def test_a_default_gets_no_updated_column_by_way_of_an_alias(db):
+    db.sql("ALTER TABLE t ADD COLUMN z Int64 DEFAULT al")
+    db.sql("ALTER TABLE t UPDATE x = 100 WHERE 1")
+    with refused(db, "BAD_ARGUMENTS", "not finished yet"):
+        db.sql("ALTER TABLE t MODIFY COLUMN al ALIAS x")
+    db.sql("ALTER TABLE t MODIFY COLUMN al ALIAS v + 6")
+    assert read(db, "z, x") == [(16, 100), (26, 100)]
+
+
 @pytest.mark.parametrize(
     "commands",
     [
@@ -263,6 +272,42 @@ def test_methods_of_a_table_make_the_same_changes(db):
     assert (column.name, str(column.type), column.comment, column.codec) == ("y", "Nullable(Int8)", "new", "ZSTD(1)")
     assert not any(name.startswith("ne.") for name in table.schema.names)
     assert replace(column, id=0) == replace(table.schema.column("y"), id=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda table: table.add_column("", "UInt8"), "BAD_ARGUMENTS"),
+        (lambda table: table.add_column(5, "UInt8"), "TYPE_MISMATCH"),
+        (lambda table: table.add_column("z", 5), "TYPE_MISMATCH"),
+        (lambda table: table.add_column("z", "UInt8", default=5), "TYPE_MISMATCH"),
+        (lambda table: table.add_column("z", "UInt8", after=5), "TYPE_MISMATCH"),
+        (lambda table: table.rename_column("n", 5), "TYPE_MISMATCH"),
+        (lambda table: table.comment_column("n", 5), "TYPE_MISMATCH"),
+        (lambda table: table.modify_comment(5), "TYPE_MISMATCH"),
+        (lambda table: table.add_index("j", "v", "minmax", 1.5), "TYPE_MISMATCH"),
+        (lambda table: table.add_index("", "v"), "BAD_ARGUMENTS"),
+        (lambda table: table.add_constraint(5, "v > 0"), "TYPE_MISMATCH"),
+        (lambda table: table.modify_order_by(["k", 5]), "TYPE_MISMATCH"),
+        (lambda table: table.modify_ttl(5), "TYPE_MISMATCH"),
+        (lambda table: table.alter("DROP COLUMN n"), "TYPE_MISMATCH"),
+        (lambda table: table.move_partition(1, to="t"), "TYPE_MISMATCH"),
+        (lambda table: table.move_partition(partition_id="a/b", to=table), "INVALID_PARTITION_VALUE"),
+        (lambda table: table.drop_part(5), "BAD_DATA_PART_NAME"),
+        (lambda table: table.overwrite({"k": [1]}, unchanged_since=99), "BAD_ARGUMENTS"),
+        (lambda table: table.overwrite({"k": [1]}, unchanged_since="2"), "TYPE_MISMATCH"),
+    ],
+)
+def test_what_python_gives_is_checked_before_anything_is_logged(db, change, name):
+    with refused(db, name):
+        change(db.table("t"))
+
+
+def test_a_table_has_columns_with_names():
+    db = ml.connect("memory://nameless")
+    for columns, name in (({"": "UInt8"}, "BAD_ARGUMENTS"), ({5: "UInt8", "k": "UInt8"}, "TYPE_MISMATCH")):
+        with refused(db, name):
+            db.create_table("t", columns)
 
 
 def test_reading_old_parts_takes_no_more_requests_than_before(db, tmp_path):

@@ -90,3 +90,30 @@ def test_a_schema_is_carried_once(db):
     assert db.sql("SELECT * FROM b ORDER BY k").rows() == [(1, 300, 9), (2, 2, 9), (3, 3, 9), (4, 4, 9)]
     db.sql("OPTIMIZE TABLE b FINAL")
     assert db.sql("SELECT * FROM b ORDER BY k").rows() == [(1, 300, 9), (2, 2, 9), (3, 3, 9), (4, 4, 9)]
+
+
+def test_a_schema_that_is_carried_changes_no_setting(db):
+    db.sql("ALTER TABLE b MODIFY SETTING non_replicated_deduplication_window = 10")
+    db.sql("INSERT INTO b VALUES (2, 20)")
+    db.sql("ALTER TABLE a ADD COLUMN x UInt8")
+    db.sql("INSERT INTO a (k, v) VALUES (3, 30)")
+    db.sql("ALTER TABLE a DROP COLUMN x")
+    before = db.table("b").schema
+    moved(db)
+    after = db.table("b").schema
+    assert (after.settings, after.columns) == (before.settings, before.columns)
+    assert after.version > before.version, "with the schema of a part that has x"
+    db.sql("INSERT INTO b VALUES (2, 20)")
+    assert db.sql("SELECT k FROM b ORDER BY k").rows() == [(1,), (2,), (3,)], "what was inserted before is known"
+
+
+def test_what_was_carried_into_another_engine_is_detached_and_attached_there(db):
+    db.sql("CREATE TABLE c (k Int64, v Int32) ENGINE = ReplacingMergeTree(v) PARTITION BY k % 2 ORDER BY k")
+    db.sql("ALTER TABLE a ADD COLUMN x UInt8")
+    db.sql("INSERT INTO a (k, v) VALUES (1, 301)")
+    db.sql("ALTER TABLE a DROP COLUMN x")
+    db.sql("ALTER TABLE a MOVE PARTITION 1 TO TABLE c")
+    db.sql("ALTER TABLE c DETACH PARTITION 1")
+    db.sql("ALTER TABLE c ATTACH PARTITION 1")
+    db.sql("OPTIMIZE TABLE c FINAL")
+    assert db.sql("SELECT * FROM c").rows() == [(1, 301)]

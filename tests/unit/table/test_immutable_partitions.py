@@ -8,6 +8,11 @@ import pytest
 
 import mergelake as ml
 from mergelake.core.errors import MergelakeError
+from mergelake.log import conflict
+from mergelake.log.fold import fold
+from mergelake.log.operations import AddParts, CreateTable, DropRange, Entry, Publish
+from mergelake.log.state import State
+from tests.helpers.manifests import SCHEMA, manifest
 
 CREATE = "CREATE TABLE t (p Int16, k Int64, v Int64) ENGINE = MergeTree PARTITION BY p ORDER BY k"
 
@@ -143,3 +148,21 @@ def test_random_statements_leave_immutable_partitions_alone(seed):
             case _:
                 draw.choice([db.table("t").apply_mutations, lambda: db.table("t").optimize(final=True)])()
         assert rows(db) == sorted(model)
+
+
+def test_a_partition_that_is_merged_in_the_same_entry_is_not_one_that_the_entry_fills():
+    schema = SCHEMA.with_settings({"immutable_partitions": "_partition_id = 'a'"})
+    old, merged, new, more = (manifest(f"{number:032x}", "a") for number in range(4))
+    state = fold(State(), [entry_of(1, CreateTable(schema), AddParts((old,)))])
+    merge, insert = Publish(merged, (old.id,)), AddParts((new,))
+    assert isinstance(conflict.step(state, entry_of(2, merge)), State)
+    for ops in ((insert,), (merge, insert)):
+        outcome = conflict.step(state, entry_of(2, *ops))
+        assert isinstance(outcome, conflict.Reject)
+        assert outcome.name == "TABLE_IS_READ_ONLY"
+    filled = conflict.step(state, entry_of(2, DropRange("a", "drop"), insert, AddParts((more,))))
+    assert isinstance(filled, State), "a partition without parts, by one entry"
+
+
+def entry_of(version, *ops):
+    return Entry(version, f"{version:032x}", version, "me", ops)

@@ -10,6 +10,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.table.alter.columns import RenameColumn
 from mergelake.table.alter.keys import check_new_key
 from mergelake.table.alter.modify_column import ModifyColumn, in_one_step
+from mergelake.table.define_texts import check_texts
 
 
 @runtime_checkable
@@ -33,6 +34,10 @@ def altered(schema: TableSchema, commands: Sequence[SchemaCommand]) -> TableSche
     from mergelake.table.alter.projections import check_projected
     from mergelake.table.define import check_schema
 
+    for command in commands:
+        if not isinstance(command, SchemaCommand):
+            raise error("TYPE_MISMATCH", f"{command!r} is no command of ALTER TABLE", "See mergelake.table.alter")
+        check_texts(command)
     _check_renames(commands)
     after = schema
     for command in commands:

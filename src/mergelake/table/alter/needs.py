@@ -87,10 +87,15 @@ def affected_column(mutation: PendingMutation, before: TableSchema, after: Table
             return name
     if not means_the_same(mutation, before, after):
         return next(chain(_recomputed(before, after), read))
-    known = {(column.id, column.default_kind, column.default) for column in before.stored}
-    new = [c for c in after.stored if c.default and (c.id, c.default_kind, c.default) not in known]
-    defaults = [expand_aliases(parse(column.default), after) for column in new]
-    return next((name for default in defaults for name in updated if mentions(default, name, after)), None)
+    known = {(c.id, c.default_kind): default_of(c, before) for c in before.stored}
+    defaults = ((default_of(c, after), known.get((c.id, c.default_kind))) for c in after.stored)
+    new = [default for default, was in defaults if default is not None and default != was]
+    return next((name for default in new for name in updated if mentions(default, name, after)), None)
+
+
+def default_of(column: Column, schema: TableSchema) -> SyntaxNode | None:
+    """The expression of a column's default, in which those of ALIAS columns stand for these; None if it has none."""
+    return expand_aliases(parse(column.default), schema) if column.default else None
 
 
 def _recomputed(before: TableSchema, after: TableSchema) -> Iterator[str]:
