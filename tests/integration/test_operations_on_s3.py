@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
+from mergelake.store.memory import MemoryStore
 from mergelake.store.protocol import Counters
 
 ROWS = 3000
@@ -166,3 +167,26 @@ def test_rename_column(lake: Lake) -> None:  # M-076, M-077: Rename column
     lake.metadata_only("ALTER TABLE t ADD COLUMN a String DEFAULT 'new'")
     assert lake.rows("SELECT DISTINCT a FROM t") == [("new",)]
     assert lake.rows("SELECT k, z FROM t ORDER BY k") == before
+
+
+def test_ttl(lake: Lake) -> None:  # M-077: TTL
+    lake.db.sql(
+        "CREATE TABLE e (ts DateTime, k UInt32) ENGINE = MergeTree PARTITION BY toYYYYMM(ts) ORDER BY k "
+        "TTL ts + INTERVAL 30 DAY SETTINGS merge_selector_base = 2"
+    )
+    for number in range(4):
+        for day in ("2001-01-02", "2001-02-03", "2090-01-01"):
+            lake.db.sql(f"INSERT INTO e SELECT toDateTime('{day} 00:00:00') + number, {number} FROM numbers(100)")
+    node = lake.db.warehouse.node("n", local=MemoryStore())
+    with lake.counted() as since:
+        assert node.step()
+    spent = since()
+    assert (spent.details.get("get data", 0), spent.details.get("put data", 0)) == (0, 0), spent
+    assert lake.rows("SELECT k, count() FROM e GROUP BY k ORDER BY k") == [(number, 100) for number in range(4)]
+    with lake.counted() as since:
+        while node.step() or not node.idle():
+            pass
+    assert since().details.get("put data", 0) == 0, since()  # what has not expired is merged on the disk of the node
+    assert lake.db.table("e").merges().num_rows == 1
+    node.drain(10)
+    assert lake.rows("SELECT k, count() FROM e GROUP BY k ORDER BY k") == [(number, 100) for number in range(4)]

@@ -17,7 +17,7 @@ packed in one. `parts.copied` does the copying.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -45,6 +45,7 @@ from mergelake.parts.assemble import can_assemble
 from mergelake.parts.copied import CopiedStream, StreamCopier, copied_streams
 from mergelake.parts.default_codec import CODEC_FILE, CODEC_LARGE, default_codec
 from mergelake.parts.fetch import is_remote
+from mergelake.parts.indexing import table_indexes
 from mergelake.parts.objects import shared_size
 from mergelake.parts.part_spec import NO_TTL, PartTtl, TakenFiles
 from mergelake.parts.reader import PartReader
@@ -69,19 +70,22 @@ class Concatenation:
     """For each source the data files whose blocks are compressed anew, by another codec."""
     ttl: PartTtl = NO_TTL
     """When the rows of the result expire."""
+    absent: frozenset[str] = frozenset()
+    """Columns that no source has, nor the result."""
 
 
 def plan_concatenation(task: MergeTask) -> Concatenation | None:
     """How the merge is executed by copying; None if it has to be executed in the ordinary way. Pure."""
-    schema, settings = task.schema, TableSettings(task.schema.settings)
+    settings = TableSettings(task.schema.settings)
     filled = [source for source in task.sources if source.manifest.rows]
+    schema = _schema_of_sources(task) if filled else None
     if (
-        schema.engine != "MergeTree"
+        schema is None
+        or schema.engine != "MergeTree"
         or task.kind == "mutation"
         or task.deduplicate is not None
         or task.split is not None
-        or not filled
-        or not all(_is_whole(source, task) for source in filled)
+        or not all(_is_whole(source, schema) for source in filled)
         or not can_assemble(schema)
         or not settings.integer("index_granularity_bytes")
         or is_compact(settings, task.rows, task.plain_bytes)
@@ -93,7 +97,7 @@ def plan_concatenation(task: MergeTask) -> Concatenation | None:
         return None
     if sum(source.manifest.marks for source in filled) > _MARKS_MAX * _ordinary_marks(task, settings):
         return None
-    ordered = _in_order(filled, table_keys(schema))
+    ordered = _in_order(filled, table_keys(task.schema))
     if ordered is None:
         return None
     codecs = _source_codecs(task, settings)
@@ -110,12 +114,30 @@ def plan_concatenation(task: MergeTask) -> Concatenation | None:
     anew = {old: _recoded(schema, old, single) for old in set(codecs.values())}
     each_anew = tuple(anew[codecs[source.manifest.id]] for source in ordered)
     ttl = expiry.part_ttl(expiry.old) if expiry is not None else NO_TTL
-    return Concatenation(tuple(ordered), tuple(streams), codec, each_anew, ttl)
+    absent = frozenset(column.name for column in task.schema.stored) - {column.name for column in schema.stored}
+    return Concatenation(tuple(ordered), tuple(streams), codec, each_anew, ttl, absent)
 
 
-def _is_whole(source: MergeSource, task: MergeTask) -> bool:
+def _schema_of_sources(task: MergeTask) -> TableSchema | None:
+    """The table with the columns that the sources have; None if the others are not those that they all lack.
+
+    Such columns have no expression for their default, nor a skip index, which would have to be computed.
+    """
+    schema, held = task.schema, {*task.sources[0].manifest.columns}
+    absent = {column.name for column in schema.stored if column.id not in held}
+    if not absent:
+        return schema
+    indexed = {name for index in table_indexes(schema) for name in index.columns}
+    if any({*source.manifest.columns} != held or source.lacks for source in task.sources) or absent & indexed:
+        return None
+    if any(schema.column(name).default for name in absent) or schema.projections:
+        return None
+    return replace(schema, columns=tuple(column for column in schema.columns if column.name not in absent))
+
+
+def _is_whole(source: MergeSource, schema: TableSchema) -> bool:
     """Whether all rows of a source go into the result as they are, in files that were written for it."""
-    part, schema = source.manifest, task.schema
+    part = source.manifest
     return (
         not source.lacks
         and part.part_type == "Wide"

@@ -162,6 +162,7 @@ def _concatenated(
         task.result.level,
         codec=found.codec,
         ttl=found.ttl,
+        without=found.absent,
     )
     writer = PartWriter(target, spec)
     try:

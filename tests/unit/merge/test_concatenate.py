@@ -14,7 +14,7 @@ from msgspec import structs
 from mergelake.core.arrow import storage_type
 from mergelake.core.errors import CorruptDataError
 from mergelake.core.manifest import Extent, PartManifest, encode_files
-from mergelake.core.schema import SkipIndex
+from mergelake.core.schema import Column, SkipIndex
 from mergelake.core.types import parse_type
 from mergelake.format.reader import ColumnReader
 from mergelake.merge import execute
@@ -23,6 +23,7 @@ from mergelake.merge.execute import execute_merge
 from mergelake.merge.plan import MergeTask, plan_merge
 from mergelake.parts.default_codec import CODEC_FILE
 from mergelake.parts.layout import object_key
+from mergelake.parts.reader import PartReader
 from mergelake.parts.verify import check_part
 from mergelake.store import Store, open_store
 from mergelake.table.define import define
@@ -302,3 +303,17 @@ def test_sources_in_different_stores_give_a_part_on_the_disk(monkeypatch: pytest
     assert rows_of(table, part) == rows_of(table, ordinary(table, monkeypatch))
     assert seen == sorted(seen)
     assert 0 < seen[-1][0] <= seen[-1][1] == 3 * ROWS
+
+
+@pytest.mark.parametrize("extra", ["", "7"])
+def test_parts_that_lack_the_same_column_are_copied_unless_it_has_a_default(extra: str) -> None:
+    table = table_of([range(ROWS), range(ROWS, 2 * ROWS), range(2 * ROWS, 3 * ROWS)])
+    added = Column(90, "x", parse_type("String"), "DEFAULT" if extra else "", f"'{extra}'" if extra else "")
+    schema = replace(table.handle.schema, columns=(*table.handle.schema.columns, added))
+    copied = plan_merge("t", schema, table.parts)
+    assert (plan_concatenation(copied) is None) == bool(extra)
+    part = merged(table, copied)
+    assert (added.id in part.columns) == bool(extra)
+    assert rows_of(table, part) == rows_of(table, merged(table))
+    columns = {column.name: column for column in schema.stored}
+    assert check_part(PartReader(table.store, "t", part, columns)) == []
