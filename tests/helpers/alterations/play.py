@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from mergelake.core.errors import MergelakeError
 from mergelake.lake.warehouse import Warehouse
@@ -23,6 +23,7 @@ from mergelake.store import open_store
 from mergelake.store.memory import MemoryStore
 from tests.helpers.alterations.draw import Drawing, Shown
 from tests.helpers.alterations.elsewhere import Elsewhere
+from tests.helpers.alterations.server import Server, rows_of
 from tests.helpers.mutations.events import rewrite
 from tests.helpers.mutations.sides import Ours, Rows, code_of
 
@@ -71,7 +72,6 @@ class Play:
     tally: Counter[str] = field(default_factory=Counter)
     elsewhere: Sequence[Elsewhere] = ()
     script: list[str] = field(default_factory=list)
-    attached: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         self.events = random.Random(f"{self.seed} events")
@@ -80,6 +80,7 @@ class Play:
         self.db = Database(Warehouse(self.store))
         self.node = Warehouse(self.store).node("n", local=MemoryStore()) if self.events.random() < 0.5 else None
         """A node that merges on a disk of its own, a step at a time."""
+        self.server = Server(self.session)
         self.remembered: list[tuple[str, int, str, list[tuple[str, ...]]]] = []
         for name in ("t", "u", "v"):
             self.session.query(f"DROP TABLE IF EXISTS {name} SYNC")
@@ -168,6 +169,8 @@ class Play:
             table.optimize()
         elif shape < 0.8:
             table.gc()
+        elif shape < 0.88:  # all parts go, and come back in one entry
+            table.rollback(table.refresh())
         else:
             self.db = Database(Warehouse(self.store, threads=rng.choice((1, 2))))
 
@@ -192,16 +195,19 @@ class Play:
                     self._equal(f"-- by {type(other).__name__}\n{query}", expected, self._read(other, query))
             where = self.events.choice(("k > 0", "k = 1", "s = 'a'", "p < 0", "s >= 'b' AND k < 3"))
             self._equal(f"{query} WHERE {where}", sorted(self._theirs(f"{query} WHERE {where}")))
-            if self.events.random() < 0.06:
-                self._published(name, query, expected)
+            if self.events.random() < 0.15:
+                self._published(name, expected)
         if self.remembered and self.events.random() < 0.4:
             name, version, query, rows = self.events.choice(self.remembered)
             self._equal(query.replace(f"FROM {name}", f"FROM {name} AS OF VERSION {version}"), rows)
 
     def query(self, name: str) -> str:
         """All rows of a table."""
-        columns = [f"`{c.name}`" for c in self.columns(name) if c.is_readable]
-        return f"SELECT {', '.join(columns)} FROM {name}"
+        return f"SELECT {', '.join(self.readable(name))} FROM {name}"
+
+    def readable(self, name: str) -> list[str]:
+        """The columns that a table has here and that can be read, quoted."""
+        return [f"`{c.name}`" for c in self.columns(name) if c.is_readable]
 
     def columns(self, name: str) -> list[Shown]:
         """The columns that a table has here."""
@@ -227,26 +233,14 @@ class Play:
             self._equal(query, expected)
             self.db.sql(f"CREATE TABLE c_{name} CLONE AS {name}")
             self._equal(query.replace(f"FROM {name}", f"FROM c_{name}"), expected)
-            self._published(name, query, expected)
+            self._published(name, expected)
 
-    def _published(self, name: str, query: str, expected: Rows) -> None:
+    def _published(self, name: str, expected: Rows) -> None:
         """The rows that a stock ClickHouse shows of the published table."""
-        table = self.db.table(name)
-        grace_s = self.events.choice((0.0, 300.0))
-        try:
-            table.publish(grace_seconds=grace_s)
-        except MergelakeError as failure:
-            if failure.name != "INCOMPATIBLE_COLUMNS":
-                raise
-            table.publish(grace_seconds=grace_s, redefine=True)
-        Play.attached += 1
-        self._theirs("DROP TABLE IF EXISTS published SYNC")
-        text = table.attach_statement("random_alterations.published")
-        # A path that no disk of the process has, so that ClickHouse lists the directory anew.
-        self._theirs(text.replace("path = '/", f"path = '/{'./' * Play.attached}"))
-        found = self._theirs(query.replace(f"FROM {name}", "FROM published"))
-        self._theirs("DROP TABLE published SYNC")
-        self._equal(f"-- published\n{query}", expected, found)
+        columns = self.readable(name)
+        grace_s, anew = self.events.choice((0.0, 300.0)), self.events.random() < 0.4
+        wanted, found = self.server.follow(self.db.table(name), columns, expected, grace_s, anew, self.tally)
+        self._equal(f"-- {name}, published, of {', '.join(columns)}", wanted, found)
 
     def _equal(self, query: str, expected: Rows, found: Rows | None = None) -> None:
         found = self._ours(query) if found is None else found
@@ -260,19 +254,19 @@ class Play:
 
     def _read(self, other: Elsewhere, query: str) -> Rows:
         try:
-            return _rows(other.read(self.folder.name, query))
+            return rows_of(other.read(self.folder.name, query))
         except MergelakeError as problem:
             raise self._differs(f"a read by {type(other).__name__} fails", query, str(problem)[:600]) from problem
 
     def _ours(self, query: str) -> Rows:
         try:
-            return _rows(self.db.sql(query).encoded("TSV"))
+            return rows_of(self.db.sql(query).encoded("TSV"))
         except MergelakeError as problem:
             raise self._differs("a read fails", query, str(problem)[:600]) from problem
 
     def _theirs(self, query: str) -> Rows:
         try:
-            return _rows(self.session.query(query, "TSV").bytes())
+            return rows_of(self.session.query(query, "TSV").bytes())
         except RuntimeError as problem:
             raise Abandoned(str(problem)) from None
 
@@ -285,11 +279,6 @@ class _Worker(Ours):
 
     def __init__(self, table: Any) -> None:
         self.table, self.handle = table, table.handle
-
-
-def _rows(data: bytes) -> Rows:
-    lines = data.decode("latin-1").removesuffix("\n").split("\n") if data else []
-    return [tuple(line.split("\t")) for line in lines]
 
 
 def verify(
