@@ -102,7 +102,7 @@ class PublishMethods:
         if part := shown_wrongly(self.handle):
             reason = f"part {part} has a column or an index of before under a name that is another one's now"
             raise error("INCOMPATIBLE_COLUMNS", f"{message}: {reason}", "publish() first")
-        serve(self.handle, versions)
+        serve(self.handle, versions | {self.handle.log.state.schema_version})
         database, _, table = (name or self.name).rpartition(".")
         return create_statement(
             self.handle,
