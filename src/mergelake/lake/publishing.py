@@ -88,8 +88,8 @@ class PublishMethods:
         Raises
         ------
         MergelakeError
-            INCOMPATIBLE_COLUMNS if what is published now would be read wrongly by it, or by servers that have an earlier
-            one: see `publish`.
+            INCOMPATIBLE_COLUMNS if what is published now would be read wrongly by it, or by servers with earlier ones:
+            see `publish`.
         """
         from mergelake.publish.definition import create_statement
         from mergelake.publish.publish import shown_wrongly
