@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 import mergelake as ml
 from mergelake.publish.publish import publish
+from tests.helpers.served import refresh
 
 
 class Served:
@@ -36,12 +36,15 @@ class Served:
     def seen(self, columns: str = "*") -> str:
         return str(self.oracle.query(f"SELECT {columns} FROM default.served ORDER BY k", "TSV"))
 
+    def ours(self, columns: str) -> str:
+        return str(self.db.sql(f"SELECT {columns} FROM t ORDER BY k").encoded("TSV").decode())
+
+    def refresh(self) -> None:
+        refresh(self.oracle, "default.served")
+
     def wait(self, columns: str = "*") -> None:
-        wanted = self.db.sql(f"SELECT {columns} FROM t ORDER BY k").encoded("TSV").decode()
-        deadline = time.monotonic() + 30
-        while (found := self.seen(columns)) != wanted:
-            assert time.monotonic() < deadline, f"{found} in place of {wanted}"
-            time.sleep(0.1)
+        self.refresh()
+        assert self.seen(columns) == self.ours(columns)
 
 
 @pytest.fixture
@@ -94,7 +97,7 @@ def test_a_change_of_meaning_is_shown_to_new_definitions_only(served: Served, ch
     report = publish(served.table.handle)
     assert report.held_back
     assert not report.added
-    time.sleep(1.2)
+    served.refresh()
     assert served.seen() == before
     served.oracle.query("DROP TABLE default.served SYNC")
     served.table.publish(redefine=True)
@@ -121,13 +124,55 @@ def test_parts_with_other_names_are_rewritten_before_they_are_shown(served: Serv
     assert served.table.publish().added == ()
 
 
+@pytest.mark.parametrize("redefine", [False, True])
+def test_a_name_that_is_taken_again_is_not_read_from_parts_that_had_it_before(served: Served, redefine: bool) -> None:
+    """By a server that attached the table in between, and knows nothing of the dropped column or index."""
+    table = served.table
+    served.db.sql("ALTER TABLE t ADD INDEX i v TYPE minmax")
+    for k in (5, 9):
+        served.insert(k)
+    if redefine:
+        table.publish()
+    served.db.sql("ALTER TABLE t DROP INDEX i, DROP COLUMN s")
+    table.publish(redefine=redefine)
+    served.attach()
+    served.db.sql("ALTER TABLE t ADD COLUMN s String DEFAULT 'new', ADD INDEX i d TYPE minmax")
+    table.refresh()
+    with pytest.raises(ml.MergelakeError, match="under a name that is another one's now") as refused:
+        table.attach_statement()
+    assert refused.value.name == "INCOMPATIBLE_COLUMNS"
+    assert len(publish(table.handle).outdated) == 3
+    table.publish()
+    for again in (False, True):
+        if again:
+            served.attach()
+        served.refresh()
+        columns = "k, v, d, s" if again else "k, v, d"
+        assert served.seen(columns) == served.ours(columns)
+        found = str(served.oracle.query("SELECT k FROM default.served WHERE d = 6", "TSV"))
+        assert found == "5\n"
+
+
 def test_a_table_that_was_never_altered_costs_what_it_did(served: Served) -> None:
     served.table.publish()
     before = served.db.warehouse.store.counters
     served.table.publish()
-    served.table.attach_statement()
     used = served.db.warehouse.store.counters - before
     assert (used.list, used.put) == (1, 0)
+    served.table.attach_statement()
+    used = served.db.warehouse.store.counters - before
+    assert (used.list, used.put) == (1, 1)
+
+
+def test_a_server_that_attached_an_empty_table_is_not_forgotten(served: Served) -> None:
+    served.db.sql("TRUNCATE TABLE t")
+    served.table.refresh()
+    served.attach()
+    served.db.sql("ALTER TABLE t RENAME COLUMN s TO txt, ADD COLUMN s Int8")
+    served.insert(2)
+    served.table.refresh()
+    with pytest.raises(ml.MergelakeError, match="column s is called txt now"):
+        served.table.publish()
 
 
 def test_a_server_goes_on_while_indexes_and_constraints_change(served: Served) -> None:
@@ -180,7 +225,7 @@ def test_another_index_of_a_name_or_another_key_is_shown_to_new_definitions_only
     served.table.refresh()
     with pytest.raises(ml.MergelakeError, match=why):
         served.table.publish()
-    time.sleep(1.2)
+    served.refresh()
     assert served.seen("k") == "1\n2\n3\n4\n5\n"
     served.oracle.query("DROP TABLE default.served SYNC")
     served.table.publish(redefine=True)

@@ -21,6 +21,14 @@ Seen = dict[tuple[int, int], tuple[int, int]]
 """Partition and insert (0: all of the partition) -> number of rows, and a digest of them."""
 
 
+def refresh(oracle: Any, table: str) -> None:
+    """Make ClickHouse list the names of a `database.table` and take them in, now and not within a second."""
+    database, _, name = table.partition(".")
+    policy = f"SELECT storage_policy FROM system.tables WHERE database = '{database}' AND name = '{name}'"
+    disk = f"SELECT disks[1] FROM system.storage_policies WHERE policy_name = ({policy})"
+    oracle.query(f"SYSTEM RESTART DISK {str(oracle.query(disk, 'TSV')).strip()}")
+
+
 class Served:
     """A table of ours, and a ClickHouse that has attached it and reads it all the time."""
 
@@ -49,6 +57,10 @@ class Served:
     def attach(self) -> None:
         self.oracle.query(f"DROP TABLE IF EXISTS default.{self.name}")
         self.oracle.query(self.table.attach_statement(f"default.{self.name}", show_secrets=True))
+
+    def refresh(self) -> None:
+        """See `refresh`."""
+        refresh(self.oracle, f"default.{self.name}")
 
     def drop(self) -> None:
         self.oracle.query(f"DROP TABLE default.{self.name}")

@@ -34,6 +34,8 @@ class PublishMethods:
         now (a column was renamed, has another type, …), INCOMPATIBLE_COLUMNS is raised, and the last published version
         stays visible: drop the table on the servers, publish with `redefine=True`, and attach it by a new statement.
         Parts with columns of other names are rewritten first.
+
+        A partition that gets other rows in one part, by an overwrite or a rollback, changes in one instant there.
         """
         from mergelake.merge.optimize import rewrite
         from mergelake.mutate.commit import apply_mutations
@@ -86,7 +88,8 @@ class PublishMethods:
         Raises
         ------
         MergelakeError
-            INCOMPATIBLE_COLUMNS if what is published now would be read wrongly by it: see `publish`.
+            INCOMPATIBLE_COLUMNS if what is published now would be read wrongly by it, or by servers with earlier ones:
+            see `publish`.
         """
         from mergelake.publish.definition import create_statement
         from mergelake.publish.publish import shown_wrongly
@@ -102,7 +105,7 @@ class PublishMethods:
         if part := shown_wrongly(self.handle):
             reason = f"part {part} has a column or an index of before under a name that is another one's now"
             raise error("INCOMPATIBLE_COLUMNS", f"{message}: {reason}", "publish() first")
-        serve(self.handle, versions)
+        serve(self.handle, versions | {self.handle.log.state.schema_version})
         database, _, table = (name or self.name).rpartition(".")
         return create_statement(
             self.handle,

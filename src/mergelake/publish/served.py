@@ -2,8 +2,9 @@
 
 A server reads the columns of parts by name, by the definition with which it attached the table. So a version of the
 schema is *served* once a statement with it was printed or names of parts were put under it (`_served/<version>`, an
-empty object; without any, version 1 is if the table has names). Names are put only while every served version reads
-the same as the newest one: columns may be added and dropped, but no name may get another meaning.
+empty object; without any, version 1 is if the table has names: putting them under version 1 notes nothing). Names are
+put only while every served version reads the same as the newest one: columns may be added and dropped, but no name may
+get another meaning.
 
 The newest version in turn must read all parts: a column that is added after another of its name was dropped is none to
 servers that attached the table in between, but it is in parts from before. Those are rewritten before the version is
@@ -20,7 +21,7 @@ from mergelake.order.collapsing import without_version
 from mergelake.table.handle import TableHandle
 
 _FIRST = 1
-"""The version that is served without an object for it."""
+"""The version that is served without an object for it, once there are names."""
 
 
 def read_wrongly(handle: TableHandle, state: State, *, named: bool | None = None) -> tuple[str, set[int]]:

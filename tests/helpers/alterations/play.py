@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from unittest import mock
 
 from mergelake.core.errors import MergelakeError
@@ -27,6 +27,7 @@ from mergelake.store.memory import MemoryStore
 from tests.helpers.alterations.draw import TABLES, Drawing
 from tests.helpers.alterations.elsewhere import Elsewhere
 from tests.helpers.alterations.kinds import Shown, condition
+from tests.helpers.alterations.server import Server, rows_of
 from tests.helpers.mutations.events import rewrite
 from tests.helpers.mutations.sides import Ours, Rows, code_of
 
@@ -94,7 +95,6 @@ class Play:
     tally: Counter[str] = field(default_factory=Counter)
     elsewhere: Sequence[Elsewhere] = ()
     script: list[str] = field(default_factory=list)
-    attached: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         self.events = random.Random(f"{self.seed} events")
@@ -107,6 +107,7 @@ class Play:
         self.known: dict[str, Known] = {}
         self.final = ""
         """What a query needs for rows that do not depend on merges."""
+        self.server = Server(self.session)
         for name in TABLES:
             self.session.query(f"DROP TABLE IF EXISTS {name} SYNC")
 
@@ -199,6 +200,8 @@ class Play:
             table.optimize()
         elif shape < 0.8:
             table.gc()
+        elif shape < 0.88:  # all parts go, and come back in one entry
+            table.rollback(table.refresh())
         else:
             self.db = Database(Warehouse(self.store, threads=rng.choice((1, 2))))
 
@@ -248,7 +251,7 @@ class Play:
             group = f"SELECT {self.events.choice(GROUPS)} FROM {name} GROUP BY ALL"
             self._equal(group, sorted(self._theirs(group)))
         if self.events.random() < 0.06:
-            self._published(name, query, known.rows)
+            self._published(name, known.rows)
 
     def query(self, name: str) -> str:
         """All rows of a table."""
@@ -273,26 +276,15 @@ class Play:
             self._equal(query, expected)
             self.db.sql(f"CREATE TABLE c_{name} CLONE AS {name}")
             self._equal(_from(query, name, f"c_{name}"), expected)
-            self._published(name, query, expected)
+            self._published(name, expected)
 
-    def _published(self, name: str, query: str, expected: Rows) -> None:
+    def _published(self, name: str, expected: Rows) -> None:
         """The rows that a stock ClickHouse shows of the published table."""
-        table = self.db.table(name)
-        grace_s = self.events.choice((0.0, 300.0))
-        try:
-            table.publish(grace_seconds=grace_s)
-        except MergelakeError as failure:
-            if failure.name != "INCOMPATIBLE_COLUMNS":
-                raise
-            table.publish(grace_seconds=grace_s, redefine=True)
-        Play.attached += 1
-        self._theirs("DROP TABLE IF EXISTS published SYNC")
-        text = table.attach_statement("random_alterations.published")
-        # A path that no disk of the process has, so that ClickHouse lists the directory anew.
-        self._theirs(text.replace("path = '/", f"path = '/{'./' * Play.attached}"))
-        found = self._theirs(_from(query, name, "published"))
-        self._theirs("DROP TABLE published SYNC")
-        self._equal(f"-- published\n{query}", expected, found)
+        columns = [c.quoted for c in self.known[name].columns if c.is_readable]
+        grace_s, anew = self.events.choice((0.0, 300.0)), self.events.random() < 0.4
+        follow = self.server.follow
+        wanted, found = follow(self.db.table(name), columns, expected, self.final, grace_s, anew, self.tally)
+        self._equal(f"-- {name}, published, of {', '.join(columns)}", wanted, found)
 
     def _equal(self, query: str, expected: Rows, found: Rows | None = None) -> None:
         found = self._ours(query) if found is None else found
@@ -306,19 +298,19 @@ class Play:
 
     def _read(self, other: Elsewhere, query: str) -> Rows:
         try:
-            return _rows(other.read(self.folder.name, query))
+            return rows_of(other.read(self.folder.name, query))
         except MergelakeError as problem:
             raise self._differs(f"a read by {type(other).__name__} fails", query, str(problem)[:600]) from problem
 
     def _ours(self, query: str) -> Rows:
         try:
-            return _rows(self.db.sql(query).encoded("TSV"))
+            return rows_of(self.db.sql(query).encoded("TSV"))
         except MergelakeError as problem:
             raise self._differs("a read fails", query, str(problem)[:600]) from problem
 
     def _theirs(self, query: str) -> Rows:
         try:
-            return _rows(self.session.query(query, "TSV").bytes())
+            return rows_of(self.session.query(query, "TSV").bytes())
         except RuntimeError as problem:
             raise Abandoned(str(problem)) from None
 
@@ -353,11 +345,6 @@ def _readable(columns: Sequence[Shown]) -> str:
 def _escaped(rows: Sequence[tuple[str, ...]]) -> Rows:
     """Rows of texts, as `_rows` has them."""
     return [tuple(cell.translate(ESCAPES).encode().decode("latin-1") for cell in row) for row in rows]
-
-
-def _rows(data: bytes) -> Rows:
-    lines = data.decode("latin-1").removesuffix("\n").split("\n") if data else []
-    return [tuple(line.split("\t")) for line in lines]
 
 
 def verify(

@@ -8,15 +8,19 @@ import pytest
 
 from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
 from mergelake.core.manifest import Extent, PartFile, encode_files
+from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint
 from mergelake.log.conflict import Reject, check, step
 from mergelake.log.fold import apply, fold
 from mergelake.log.operations import (
     AddParts,
     AlterMetadata,
     CreateTable,
+    DropParts,
     DropRange,
     DropTable,
     Entry,
+    MarkMutated,
+    Mutation,
     Publish,
     PutTable,
 )
@@ -123,6 +127,41 @@ def test_a_drop_up_to_a_block_leaves_later_parts():
     merged = run(state, Publish(manifest(9), ids(state, "all_2_2_0", "all_3_3_0")))
     assert "reaches across" in check(merged, DropRange("all", max_block=2)).reason
     assert check(state, DropRange("all", max_block=99)).kind == "invalid"
+
+
+def test_a_part_that_was_mutated_after_a_block_is_not_dropped_up_to_it():
+    state = run(
+        run(table(manifest(1), manifest(2)), Mutation("m", "DELETE WHERE 1")), MarkMutated("all", id_of(1), (3,))
+    )
+    assert "was mutated after" in check(state, DropRange("all", max_block=2)).reason
+    assert names(run(state, DropRange("all"))) == []
+
+
+def id_of(number):
+    return (f"{number:032x}",)
+
+
+@pytest.mark.parametrize("partition_id", ["a", None])
+def test_the_first_part_after_all_others_were_dropped_is_known(partition_id):
+    """It is published over all blocks before."""
+    state = table(manifest(1, "a"), manifest(2, "b"), manifest(3, "a"))
+    assert (state.firsts, state.drop_of("a")) == ({}, 0)
+    state = run(state, DropRange(partition_id), AddParts((manifest(4, "a"), manifest(5, "a"))))
+    assert (state.firsts, state.floor_of("a"), state.drop_of("a")) == ({"a": 4}, 3, 5)
+    assert decode_checkpoint(encode_checkpoint(state)) == state
+    state = run(state, Publish(manifest(6, "a"), (*id_of(4), *id_of(5))))
+    state = run(state, AddParts((manifest(7, "a"), manifest(8, "b"))))
+    assert state.firsts == ({"a": 4} if partition_id else {"a": 4, "b": 7})
+    gone = run(run(state, DropParts("a", id_of(6))), AddParts((manifest(9, "a"),)))
+    assert gone.firsts == state.firsts  # the partition still had a part
+    gone = run(run(gone, DropParts("a", (*id_of(7), *id_of(9)))), AddParts((manifest(10, "a"),)))
+    assert gone.firsts["a"] == 9
+    for dropped in (run(gone, DropRange("a")), run(gone, DropRange())):
+        assert "a" not in dropped.firsts
+        assert dropped.drop_of("a") == gone.version + 1
+    again = run(run(gone, DropRange("a")), DropRange())
+    assert again.drop_of("a") == again.version
+    assert run(again, AddParts((manifest(11, "a"),))).firsts == {"a": 10}
 
 
 def test_several_operations_of_an_entry_see_each_other():

@@ -8,7 +8,8 @@ import pytest
 from mergelake.core.clock import ManualClock
 from mergelake.core.errors import UnavailableError
 from mergelake.core.ids import SeededIds
-from mergelake.log.operations import AdvanceGcHorizon, DropParts
+from mergelake.gc.fsck import fsck
+from mergelake.log.operations import AdvanceGcHorizon, DropParts, DropRange
 from mergelake.publish import publish as publishing
 from mergelake.publish.plan import shown_token
 from mergelake.publish.publish import publish
@@ -105,6 +106,51 @@ def test_what_another_published_meanwhile_is_not_taken_for_dropped():
     report = publish(table)
     assert (report.added, report.dropped) == ((), ())
     assert report.version == table.refresh().version == 4
+
+
+def _shown(store: MemoryStore) -> list[str]:
+    return sorted(store.get(meta.key).decode().rstrip("/") for meta in store.list("t/__meta"))
+
+
+def test_what_takes_the_place_of_dropped_parts_is_shown_by_one_name_that_covers_them():
+    """And comes before the other new parts; what follows it, and what is dropped again, has names that fit."""
+    order: list[str] = []
+
+    class Watched(MemoryStore):
+        def put(self, key, data):
+            if "__meta" in key:
+                order.append(bytes(data).decode().rstrip("/"))
+            super().put(key, data)
+
+    store = Watched()
+    table = TableHandle.create(store, "t", SCHEMA, clock=ManualClock(), ids=SeededIds(1))
+    for _ in range(3):
+        _insert(table)
+    publish(table)
+    table.log.commit(lambda _: [DropRange("1"), DropRange("2")])
+    for _ in range(2):
+        _insert(table)
+    order.clear()
+    report = publish(table)
+    assert report.added == ("1_7_7_0", "2_8_8_0", "1_9_9_0", "2_10_10_0")
+    assert report.dropped == ()
+    assert sorted(order[:2]) == ["1_1_7_1000000013_6", "2_1_8_1000000013_7"]
+    assert sorted(order[2:]) == ["1_9_9_0", "2_10_10_0"]
+    assert fsck(table).clean
+    assert publish(TableHandle.open(store, "t", clock=ManualClock(), ids=SeededIds(2))).waiting == 6
+    assert len(publish(table, grace_seconds=0).removed) == 6
+    (first, _) = table.log.state.partitions["1"]
+    table.log.commit(lambda _: [DropParts("1", (first.manifest.id,))])
+    assert publish(table).dropped == ("1_1_7_1000000014_6",)
+    table.log.commit(lambda _: [DropRange("1"), DropRange("2")])
+    assert sorted(publish(table).dropped) == ["1_1_10_1000000018_10", "2_1_10_1000000018_10"]
+    _insert(table)
+    assert fsck(table).clean
+    publish(table)
+    assert {"1_1_11_1000000021_10", "2_1_12_1000000021_11"} <= set(_shown(store))
+    assert fsck(table).clean
+    assert len(publish(table, grace_seconds=0).removed) == 7
+    assert _shown(store) == ["1_1_11_1000000021_10", "2_1_12_1000000021_11"]
 
 
 def test_an_empty_part_that_was_collected_before_it_got_its_name_is_not_shown(monkeypatch):
