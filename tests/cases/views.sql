@@ -33,8 +33,21 @@ CREATE VIEW of_deep AS SELECT k, p.a, p.b AS b, n.a, deep.k AS q, n.b FROM deep;
 CREATE VIEW all_deep AS SELECT * FROM deep;
 CREATE VIEW in_zone AS SELECT k, toString(toDateTime(k, 'UTC')) AS t, d FROM t SETTINGS session_timezone = 'Asia/Tokyo';
 CREATE VIEW by_place AS SELECT k, v FROM t ORDER BY 2, 1;
-CREATE VIEW alias_within AS SELECT (k AS z) + 1 AS y, z * 2 AS w FROM t
+CREATE VIEW alias_within AS SELECT (k AS z) + 1 AS y, z * 2 AS w FROM t;
+CREATE VIEW of_map AS SELECT {m:Map(String, Array(UInt8))} AS m;
+CREATE VIEW of_null AS SELECT {n:Nullable(UInt8)} AS n;
+CREATE VIEW of_fixed AS SELECT {f:FixedString(3)} AS f;
+CREATE VIEW of_time AS SELECT {d:DateTime('UTC')} AS d
 -- selects
+SELECT * FROM of_map(m = map('a\'b', [1], 'c', range(3)));
+SELECT * FROM of_map(m = [1]);
+SELECT * FROM of_map(m = map());
+SELECT * FROM of_null(n = 'x');
+SELECT * FROM of_null(n = NULL);
+SELECT * FROM of_fixed(f = 'a\tb');
+SELECT * FROM of_fixed(f = 'abcd');
+SELECT * FROM of_time(d = '2020');
+SELECT * FROM of_time(d = '2020-01-01 00:00:00');
 SELECT k FROM by_place ORDER BY k LIMIT 3;
 SELECT w FROM alias_within ORDER BY w LIMIT 3;
 SELECT k FROM plain WHERE plain.k = 5 AND viewed.plain.s = '5';

@@ -101,7 +101,7 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case s.ShowColumns(name, like, full):
             database = name.database or db.current_database
             if database not in RESERVED:
-                return show.columns_of(schema_of(db, name), like, full=full)
+                return show.columns_of(opened(db, name).schema, like, full=full)
             from mergelake.sql.foreign import describe_foreign
 
             return show.named_columns(describe_foreign(db, database, name.table), like, full=full)

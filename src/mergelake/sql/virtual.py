@@ -150,10 +150,10 @@ def shown(db: Database, name: Name, *, view: bool = False) -> str:
 
 def schema_of(db: Database, name: Name) -> TableSchema:
     """The schema of a table, a view or a union. Raises UNSUPPORTED_METHOD for a view with parameters."""
-    table = opened(db, name)
-    if isinstance(table, VirtualTable) and not table.schema.columns:
+    schema = opened(db, name).schema
+    if not schema.columns:
         raise undescribed(db.full_name(name))
-    return table.schema
+    return schema
 
 
 def undescribed(name: str) -> MergelakeError:
