@@ -95,8 +95,11 @@ def create_union(
     if schema.settings:
         raise error("BAD_ARGUMENTS", "Engine Merge doesn't support SETTINGS clause", "Its tables have them")
     extras = [c.name for c in schema.columns if c.default_kind not in ("", "DEFAULT") or c.codec or c.ttl]
-    if extras or schema.indices or schema.constraints:
-        what = f"Columns of a Merge have types, defaults and comments, and nothing else ({', '.join(extras)})"
+    if schema.indices or schema.projections:
+        raise error("BAD_ARGUMENTS", "Engine Merge doesn't support skipping indices or projections", "Its tables do")
+    extras += [constraint.name for constraint in schema.constraints]
+    if extras:
+        what = f"A Merge has columns with types, defaults and comments, and nothing else ({', '.join(extras)})"
         raise error("NOT_IMPLEMENTED", what, "Its tables have the rest")
     if len(schema.engine_args) != 2:
         what = "Storage Merge requires exactly 2 parameters - name of source database and regexp for table names"

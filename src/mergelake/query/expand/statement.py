@@ -166,7 +166,7 @@ class _Statement:
             if view is not None and view.is_view:
                 query = with_arguments(view, call.name, parsed, call, self.context)
                 view = VirtualTable(view.id, view.schema, query)
-            elif not call.database and call.name.lower() == "merge":
+            elif not call.database and call.name == "merge":
                 arguments = [parsed.slice(*item.range) for item in parsed.items(*call.arguments)]
                 pattern = pattern_of(arguments, self.context.database)
                 view = VirtualTable("", TableSchema((), engine="Merge", engine_args=pattern.arguments))
