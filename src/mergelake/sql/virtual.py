@@ -14,7 +14,10 @@ from mergelake.query.expand.define import laid_out, view_query
 from mergelake.query.expand.parameters import parameters
 from mergelake.query.expand.statement import described_by_name
 from mergelake.query.expand.unions import Pattern, matching, members_of, pattern_of, union_columns
+from mergelake.query.statement.select_parser import parse_select
+from mergelake.query.statement.settings_semantics import setting_items, settings_clauses
 from mergelake.sql.names import StatementNames
+from mergelake.sql.settings import check_known
 from mergelake.sql.show import column_text, create_table_text, engine_text
 from mergelake.sql.statements import Name
 from mergelake.sql.tail import own_settings
@@ -55,6 +58,8 @@ def create_view(
         raise error(
             "NOT_IMPLEMENTED", "mergelake's own settings in a view are not supported", "Write them in the SELECT"
         )
+    parsed = parse_select(query)
+    check_known({name for place in settings_clauses(parsed) for name, _, _ in setting_items(parsed, *place)})
     names = db.resolver(query)
     text, reads = view_query(query, db.current_database, names, aliases)
     schema = TableSchema(tuple(columns), engine="View", comment=comment)
@@ -68,8 +73,13 @@ def create_view(
 
 def _described(db: Database, query: str, names: StatementNames) -> tuple[Column, ...]:
     """The columns that a query returns."""
+    return named_columns(*described_by_name(query, names, db.context()))
+
+
+def named_columns(names: Sequence[str], kinds: Sequence[str]) -> tuple[Column, ...]:
+    """Columns with these names and types. ILLEGAL_COLUMN for a name that comes twice."""
     columns: dict[str, Column] = {}
-    for name, kind in zip(*described_by_name(query, names, db.context()), strict=True):
+    for name, kind in zip(names, kinds, strict=True):
         if name in columns:
             raise error("ILLEGAL_COLUMN", f"Cannot add column {name}: column with this name already exists", "Use AS")
         columns[name] = Column(len(columns), name, parse_type(kind))
