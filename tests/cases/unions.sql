@@ -15,8 +15,13 @@ CREATE VIEW with_parameter AS SELECT k FROM hot WHERE k = {a:UInt32};
 CREATE TABLE hot_all (k UInt64, s String, v Int32, more String DEFAULT 'x') ENGINE = Merge(currentDatabase(), '^hot');
 CREATE TABLE no_tables (k UInt64, s String) ENGINE = Merge('merged', '^nothing');
 CREATE TABLE by_pattern (k Int64) ENGINE = Merge(REGEXP('^mer.ed$'), '^(hot|cold_1)$') COMMENT 'two';
-CREATE TABLE narrow (k UInt8, s String) ENGINE = Merge('merged', '^hot$')
+CREATE TABLE narrow (k UInt8, s String) ENGINE = Merge('merged', '^hot$');
+CREATE TABLE mixed_1 (k UInt16, x UInt8) ENGINE = MergeTree ORDER BY x AS SELECT 1, 2;
+CREATE TABLE mixed_2 (k Int64, x UInt16) ENGINE = MergeTree ORDER BY x AS SELECT 3, 4;
+CREATE TABLE mixed_3 (k String, x Int32) ENGINE = MergeTree ORDER BY x AS SELECT '5', 6
 -- selects
+SELECT sum(x), count() FROM merge('merged', '^mixed');
+SELECT k FROM merge('merged', '^mixed');
 SELECT count(), sum(k) FROM merge('merged', '^hot') AS x (s, k) WHERE x.k > 3;
 SELECT k, s, v, n, d, w FROM merge('merged', '^hot(_new)?$') ORDER BY ALL;
 SELECT k, s FROM merge('^hot') ORDER BY ALL;
@@ -115,6 +120,8 @@ SELECT a.k FROM hot_all AS a LEFT ANTI JOIN by_pattern AS b ON a.k = b.k ORDER B
 SELECT a.k, b.k FROM hot AS a ASOF JOIN hot_new AS b ON a.v = b.w AND a.k >= b.k ORDER BY ALL;
 SELECT k FROM hot_all WHERE k = 18 ORDER BY ALL SETTINGS final = 1
 -- changes
+CREATE TABLE x (k UInt64, INDEX i k TYPE minmax) ENGINE = Merge('merged', '^hot');
+CREATE TABLE x (k UInt64, PROJECTION p (SELECT k ORDER BY k)) ENGINE = Merge('merged', '^hot');
 CREATE TABLE x ENGINE = Merge('merged', '^nothing');
 CREATE TABLE x (k UInt64) ENGINE = Merge('^hot');
 CREATE TABLE x (k UInt64) ENGINE = Merge('merged', '^hot', 1);

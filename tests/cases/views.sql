@@ -33,8 +33,21 @@ CREATE VIEW of_deep AS SELECT k, p.a, p.b AS b, n.a, deep.k AS q, n.b FROM deep;
 CREATE VIEW all_deep AS SELECT * FROM deep;
 CREATE VIEW in_zone AS SELECT k, toString(toDateTime(k, 'UTC')) AS t, d FROM t SETTINGS session_timezone = 'Asia/Tokyo';
 CREATE VIEW by_place AS SELECT k, v FROM t ORDER BY 2, 1;
-CREATE VIEW alias_within AS SELECT (k AS z) + 1 AS y, z * 2 AS w FROM t
+CREATE VIEW alias_within AS SELECT (k AS z) + 1 AS y, z * 2 AS w FROM t;
+CREATE VIEW of_map AS SELECT {m:Map(String, Array(UInt8))} AS m;
+CREATE VIEW of_null AS SELECT {n:Nullable(UInt8)} AS n;
+CREATE VIEW of_fixed AS SELECT {f:FixedString(3)} AS f;
+CREATE VIEW of_time AS SELECT {d:DateTime('UTC')} AS d
 -- selects
+SELECT * FROM of_map(m = map('a\'b', [1], 'c', range(3)));
+SELECT * FROM of_map(m = [1]);
+SELECT * FROM of_map(m = map());
+SELECT * FROM of_null(n = 'x');
+SELECT * FROM of_null(n = NULL);
+SELECT * FROM of_fixed(f = 'a\tb');
+SELECT * FROM of_fixed(f = 'abcd');
+SELECT * FROM of_time(d = '2020');
+SELECT * FROM of_time(d = '2020-01-01 00:00:00');
 SELECT k FROM by_place ORDER BY k LIMIT 3;
 SELECT w FROM alias_within ORDER BY w LIMIT 3;
 SELECT k FROM plain WHERE plain.k = 5 AND viewed.plain.s = '5';
@@ -303,4 +316,29 @@ TRUNCATE DATABASE viewed_2 LIKE 'a';
 TRUNCATE DATABASE viewed_2 SYNC;
 SHOW TABLES FROM viewed_2;
 DROP TABLE IF EXISTS viewed_2.a SYNC NO DELAY;
-DROP DATABASE viewed_2 NO DELAY
+DROP DATABASE viewed_2 NO DELAY;
+CREATE TABLE base (k UInt8, v UInt8, d Date, INDEX i v TYPE minmax, CONSTRAINT c CHECK v < 100) ENGINE = ReplacingMergeTree(v) PARTITION BY d PRIMARY KEY k ORDER BY (k, d) SAMPLE BY k TTL d + toIntervalYear(100) SETTINGS index_granularity = 64 COMMENT 'base';
+CREATE TABLE like_1 AS base SETTINGS index_granularity = 7;
+SHOW CREATE like_1;
+CREATE TABLE like_2 AS base ORDER BY (k, v) COMMENT 'two';
+SHOW CREATE like_2;
+CREATE TABLE like_3 AS base PARTITION BY v TTL d + toIntervalYear(2);
+SHOW CREATE like_3;
+CREATE TABLE like_4 AS base ENGINE = MergeTree;
+SHOW CREATE like_4;
+CREATE TABLE like_5 AS base ENGINE = MergeTree ORDER BY (k, v) SETTINGS index_granularity = 9;
+SHOW CREATE like_5;
+CREATE OR REPLACE TABLE like_5 AS base SAMPLE BY k;
+SHOW CREATE like_5;
+CREATE TABLE like_6 AS base SETTINGS nosuch = 9;
+CREATE VIEW like_v AS SELECT k FROM base;
+CREATE TABLE like_6 AS like_v SETTINGS index_granularity = 9;
+CREATE TABLE like_6 AS base AS SELECT 1;
+CREATE TABLE none ENGINE = MergeTree ORDER BY a AS SELECT throwIf(number = 2) AS a FROM numbers(5);
+EXISTS none;
+CREATE TABLE none ENGINE = MergeTree ORDER BY a AS SELECT 1 AS a, 2 AS a;
+CREATE TABLE IF NOT EXISTS none ENGINE = MergeTree ORDER BY a AS SELECT 1 AS a;
+CREATE TABLE none ENGINE = MergeTree ORDER BY a AS SELECT 1 AS a;
+CREATE TABLE IF NOT EXISTS none ENGINE = MergeTree ORDER BY a AS SELECT throwIf(1) AS a;
+SELECT * FROM none;
+CREATE VIEW no_setting AS SELECT k FROM base SETTINGS nosuch = 1

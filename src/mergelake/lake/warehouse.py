@@ -257,13 +257,18 @@ class Warehouse:
         return table
 
     @contextmanager
-    def replacing_table(self, name: str, schema: TableSchema, *, must_exist: bool = False) -> Iterator[Table]:
+    def replacing_table(
+        self, name: str, schema: TableSchema, *, must_exist: bool = False, replace: bool = True
+    ) -> Iterator[Table]:
         """Context with a new, empty table, which at its end takes the place of what is called `name`, by one commit.
 
         Until then it has no name, and readers have the old table. What is replaced is dropped. After an exception
-        nothing has changed. UNKNOWN_TABLE if nothing has the name and it `must_exist`.
+        nothing has changed. UNKNOWN_TABLE if nothing has the name and it `must_exist`; TABLE_ALREADY_EXISTS if
+        something has it, and it shall not be replaced.
         """
         full = split_name(name)
+        if not replace:
+            self.catalog.check_free(full)
         if must_exist and full[1] not in self.catalog.refresh().names(full[0]):
             self.catalog.find(full)  # raises
         handle = self.catalog.begin_table(full, schema)
@@ -273,7 +278,7 @@ class Warehouse:
         except BaseException:
             self.catalog.drop_nameless(handle)
             raise
-        self.catalog.put_table(full, handle, must_exist=must_exist)
+        self.catalog.put_table(full, handle, must_exist=must_exist, replace=replace)
 
     def table(self, name: str) -> Table:
         """The table `name` at its newest version; UNKNOWN_TABLE, with the nearest name, if there is none."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from mergelake.core.cancel import CancelToken, check, running
@@ -20,7 +21,7 @@ from mergelake.log.state import State
 from mergelake.parts.fetch import is_remote
 from mergelake.query.context import Context, RunTasks, StatementCache
 from mergelake.query.embedded.engine import setting_literal
-from mergelake.query.expand.parameters import filled_in, literal
+from mergelake.query.expand.parameters import cast, filled_in, literal
 from mergelake.query.result import QueryResult
 from mergelake.query.select import run_select
 from mergelake.query.source import Source
@@ -553,7 +554,9 @@ def fill_parameters(text: str, params: Mapping[str, object]) -> str:
         if name not in params:
             raise error("BAD_ARGUMENTS", f"There is no value for the parameter {name}", f"params={{'{name}': …}}")
         value = params[name]
-        return literal(None if value is None else str(int(value)) if isinstance(value, bool) else str(value), kind)
+        if value is None or isinstance(value, datetime):  # with parts of seconds or a zone, which CAST understands
+            return cast(None if value is None else str(value), kind)
+        return literal(str(int(value)) if isinstance(value, bool) else str(value), kind, name)
 
     filled = filled_in(text, fill)
     for name in params:

@@ -75,11 +75,11 @@ def create_table(cursor: Cursor, *, replace: bool = False, must_exist: bool = Fa
     elif cursor.at("AS") and cursor.peek(1).is_name and cursor.peek(1).upper not in ("SELECT", "WITH"):
         cursor.next()
         like = cursor.table_name()
-    clauses, settings = _clauses(cursor, None if body is None else body.primary_key)
+    clauses, given, settings = _clauses(cursor, None if body is None else body.primary_key)
     empty = cursor.accept("EMPTY")
     if empty and not cursor.at("AS"):
         raise cursor.error("AS")
-    if cursor.accept("AS"):
+    if like is None and cursor.accept("AS"):
         if not (cursor.at("SELECT") or cursor.at("WITH") or cursor.at("(")):
             raise cursor.error("SELECT", "WITH")
         query = cursor.rest_before_tail()
@@ -95,8 +95,9 @@ def create_table(cursor: Cursor, *, replace: bool = False, must_exist: bool = Fa
             constraints=body.constraints,
         )
     return CreateTable(
-        name, schema, if_not_exists, like, query, clauses, settings, replace=replace, must_exist=must_exist, empty=empty
-    )
+        name, schema, if_not_exists, like, query, clauses, given, settings,
+        replace=replace, must_exist=must_exist, empty=empty,
+    )  # fmt: skip
 
 
 def _clone(cursor: Cursor, clone: CloneTable) -> CloneTable:
@@ -221,8 +222,9 @@ def projection(cursor: Cursor) -> Projection:
 
 def _clauses(
     cursor: Cursor, primary: tuple[str, ...] | None
-) -> tuple[TableSchema | None, dict[str, str | int | float]]:
-    """Engine and clauses in any order, as a schema without columns (None if there are none); other settings.
+) -> tuple[TableSchema | None, frozenset[str], dict[str, str | int | float]]:
+    """Engine and clauses in any order, as a schema without columns (None if there are none), and its fields that they
+    give; other settings.
 
     `primary` is the primary key that was declared among the columns. Without ORDER BY it is the sorting key too.
     """
@@ -265,9 +267,30 @@ def _clauses(
             clauses["comment"] = cursor.string()
         else:
             break
+    given = frozenset(clauses)
     if "primary_key" in clauses:
         clauses.setdefault("order_by", clauses["primary_key"])
-    return (TableSchema((), **clauses) if clauses else None), others  # type: ignore[arg-type]
+    return (TableSchema((), **clauses) if clauses else None), given, others  # type: ignore[arg-type]
+
+
+_OF_ENGINE = ("engine_args", "ttl", "settings")
+"""Fields of a schema that do not go with another engine, unless they are given."""
+
+
+def like_other(other: TableSchema, clauses: TableSchema, given: frozenset[str]) -> TableSchema:
+    """The schema of `CREATE TABLE t AS other …`: that of the other, with those fields of `clauses` that are `given`.
+
+    With an engine of its own it has no TTL and no settings of the other. As in ClickHouse.
+    """
+    fields = {"order_desc", *given} if "order_by" in given else set(given)
+    changes = {field: getattr(clauses, field) for field in fields}
+    if "engine" in given:
+        changes |= {field: getattr(clauses, field) for field in _OF_ENGINE}
+    elif "settings" in given:
+        changes["settings"] = {**other.settings, **clauses.settings}
+    if "order_by" in given and "primary_key" not in given and other.primary_key == other.order_by:
+        changes["primary_key"] = ()
+    return replace(other, **changes)
 
 
 def key_list(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from mergelake.core.errors import UnsupportedError, error
-from mergelake.core.schema import Column, TableSchema
+from mergelake.core.schema import TableSchema
 from mergelake.query.explain import explain
 from mergelake.query.select import prepare
 from mergelake.query.statement.access import check_fixed, check_settings, denied
@@ -19,12 +19,12 @@ from mergelake.query.statement.settings import plain_value
 from mergelake.sql import show, statements as s
 from mergelake.sql.altering_partitions import alter_partitions
 from mergelake.sql.altering_steps import alter_in_steps
-from mergelake.sql.ddl import with_columns
+from mergelake.sql.ddl import like_other, with_columns
 from mergelake.sql.inserting import run_insert
 from mergelake.sql.mutating import alter_schema, kill_mutations, materialize_ttl, run_mutation
 from mergelake.sql.result import Result, rows_result
 from mergelake.sql.settings import check_changes, check_of_statement, check_permitted, judged, merged
-from mergelake.sql.virtual import create_union, create_view, opened, schema_of, shown
+from mergelake.sql.virtual import create_union, create_view, named_columns, opened, schema_of, shown
 from mergelake.table.catalog import RESERVED
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
         case s.ShowColumns(name, like, full):
             database = name.database or db.current_database
             if database not in RESERVED:
-                return show.columns_of(schema_of(db, name), like, full=full)
+                return show.columns_of(opened(db, name).schema, like, full=full)
             from mergelake.sql.foreign import describe_foreign
 
             return show.named_columns(describe_foreign(db, database, name.table), like, full=full)
@@ -184,15 +184,13 @@ def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
     if schema is None:
         schema = _borrowed(db, statement)
     insert = s.Insert(statement.name, query=statement.query) if statement.query and not statement.empty else None
-    if statement.replace:
-        replaced = db.warehouse.replacing_table(full, schema, must_exist=statement.must_exist)
-        with replaced as table:
-            if insert is not None:
-                run_insert(db, insert, script, table)
+    if not statement.replace and insert is None:
+        db.warehouse.create_table(full, schema, if_not_exists=if_not_exists)
         return
-    db.warehouse.create_table(full, schema, if_not_exists=if_not_exists)
-    if insert is not None:
-        run_insert(db, insert, script)
+    filled = db.warehouse.replacing_table(full, schema, must_exist=statement.must_exist, replace=statement.replace)
+    with filled as table:
+        if insert is not None:
+            run_insert(db, insert, script, table)
 
 
 def _exists(db: Database, name: s.Name) -> bool:
@@ -227,21 +225,15 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
     """The schema of CREATE TABLE t AS other, or AS SELECT."""
     if statement.like is not None:
         other = schema_of(db, statement.like)
-        if statement.clauses is None:
+        if "engine" not in statement.given:
             _refuse_virtual(db, statement.like)
-            return other
-        schema = with_columns(statement.clauses, other.columns)
-        return replace(schema, indices=other.indices, constraints=other.constraints)
+        return other if statement.clauses is None else like_other(other, statement.clauses, statement.given)
     if statement.clauses is None:
         raise error(
             "ENGINE_REQUIRED", "CREATE TABLE … AS SELECT needs a table engine", "Write ENGINE = MergeTree ORDER BY …"
         )
-    from mergelake.core.types import parse_type
-
     prepared = prepare(statement.query, db.resolver(statement.query), db.context())
-    names, kinds = prepared.columns(db.context())
-    columns = tuple(Column(i, name, parse_type(kind)) for i, (name, kind) in enumerate(zip(names, kinds, strict=True)))
-    return with_columns(statement.clauses, columns)
+    return with_columns(statement.clauses, named_columns(*prepared.columns(db.context())))
 
 
 def _refuse_virtual(db: Database, name: s.Name) -> None:

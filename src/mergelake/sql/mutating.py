@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.errors import MergelakeError, UnsupportedError, error
 from mergelake.core.text import quote_string
 from mergelake.lake.constraints import alter_checked
 from mergelake.lake.expiring import follow_new_ttl
@@ -39,7 +39,10 @@ _OF_INSERTS = ("input_format_", "date_time_input_")
 def run_mutation(db: Database, statement: s.Mutate) -> None:
     """Log a mutation, and wait for its end if a setting says so."""
     check_mutation(db, statement)
-    table = db.open(statement.name)
+    try:
+        table = db.open(statement.name)
+    except UnsupportedError as failure:
+        raise error("BAD_ARGUMENTS", failure.message, failure.hint) if statement.deletes else failure from None
     follows = any(isinstance(command, s.ColumnMutation | s.IndexMutation) for command in statement.commands)
     schema = table.handle.refresh().schema if follows else table.schema
     commands = commands_of(table, schema, statement)

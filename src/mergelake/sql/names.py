@@ -149,7 +149,7 @@ def names_read(db: Database, query: str) -> NamesRead:
             add((reference.database or db.current_database, reference.name))
         for call in parsed.calls:
             add((call.database or db.current_database, call.name), called=True)
-            if call.name.lower() == "merge" and not call.database:
+            if call.name == "merge" and not call.database:
                 unions = True
                 add_members([parsed.slice(*item.range) for item in parsed.items(*call.arguments)])
     tables = [where for where in seen if state.virtual_table(*where) is None]

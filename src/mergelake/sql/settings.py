@@ -7,7 +7,7 @@ and which value a literal such as `'10Mi'` has. Some settings are mergelake's ow
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from mergelake.core.errors import error
@@ -153,11 +153,16 @@ def _unknown(name: str) -> Exception:
 
 def check_of_statement(settings: Mapping[str, object]) -> None:
     """Validate the settings of a CREATE TABLE that are not a table's: ClickHouse must know them as a statement's."""
-    known = set(engine.setting_names()) if settings and engine.available() else set()
-    for name in settings:
-        if name not in known:
-            kind_of_setting(name)  # raises for an unknown setting, with the nearest name
+    check_known(settings)
     judged({name: engine.setting_literal(value) for name, value in settings.items()})
+
+
+def check_known(names: Collection[str]) -> None:
+    """Raise UNKNOWN_SETTING, with the nearest name, for one that is no setting of a statement."""
+    known = set(engine.setting_names()) if names and engine.available() else set()
+    for name in names:
+        if name not in known:
+            kind_of_setting(name)
 
 
 def merged(settings: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:

@@ -22,8 +22,8 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     full = ".".join(quote_identifier_if_needed(part) for part in name.split(".", 1))
     inside = [f"    {column_text(column)}" for column in schema.columns]
     inside += [f"    {index_text(index)}" for index in schema.indices]
-    inside += [f"    {projection_text(each)}" for each in schema.projections]
     inside += [f"    {constraint_text(constraint)}" for constraint in schema.constraints]
+    inside += [f"    {projection_text(each)}" for each in schema.projections]
     lines = [f"CREATE TABLE {full}", "(", ",\n".join(inside), ")", f"ENGINE = {engine_text(schema)}"]
     if schema.partition_by:
         lines.append(f"PARTITION BY {key_text(schema.partition_by)}")

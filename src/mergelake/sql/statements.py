@@ -87,6 +87,8 @@ class CreateTable:
     """CREATE TABLE t … AS SELECT: the SELECT."""
     clauses: TableSchema | None = None
     """Engine, keys and settings that go with the columns of `like` or `query`; None for those of `like`."""
+    given: frozenset[str] = frozenset()
+    """The fields of `clauses` that the statement gives."""
     settings: Mapping[str, str | int | float] = field(default_factory=dict)
     """Those of its SETTINGS that are not a table's: they are the statement's, if ClickHouse knows them."""
     replace: bool = False

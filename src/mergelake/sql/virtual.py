@@ -14,7 +14,10 @@ from mergelake.query.expand.define import laid_out, view_query
 from mergelake.query.expand.parameters import parameters
 from mergelake.query.expand.statement import described_by_name
 from mergelake.query.expand.unions import Pattern, matching, members_of, pattern_of, union_columns
+from mergelake.query.statement.select_parser import parse_select
+from mergelake.query.statement.settings_semantics import setting_items, settings_clauses
 from mergelake.sql.names import StatementNames
+from mergelake.sql.settings import check_known
 from mergelake.sql.show import column_text, create_table_text, engine_text
 from mergelake.sql.statements import Name
 from mergelake.sql.tail import own_settings
@@ -55,6 +58,8 @@ def create_view(
         raise error(
             "NOT_IMPLEMENTED", "mergelake's own settings in a view are not supported", "Write them in the SELECT"
         )
+    parsed = parse_select(query)
+    check_known({name for place in settings_clauses(parsed) for name, _, _ in setting_items(parsed, *place)})
     names = db.resolver(query)
     text, reads = view_query(query, db.current_database, names, aliases)
     schema = TableSchema(tuple(columns), engine="View", comment=comment)
@@ -68,8 +73,13 @@ def create_view(
 
 def _described(db: Database, query: str, names: StatementNames) -> tuple[Column, ...]:
     """The columns that a query returns."""
+    return named_columns(*described_by_name(query, names, db.context()))
+
+
+def named_columns(names: Sequence[str], kinds: Sequence[str]) -> tuple[Column, ...]:
+    """Columns with these names and types. ILLEGAL_COLUMN for a name that comes twice."""
     columns: dict[str, Column] = {}
-    for name, kind in zip(*described_by_name(query, names, db.context()), strict=True):
+    for name, kind in zip(names, kinds, strict=True):
         if name in columns:
             raise error("ILLEGAL_COLUMN", f"Cannot add column {name}: column with this name already exists", "Use AS")
         columns[name] = Column(len(columns), name, parse_type(kind))
@@ -95,8 +105,11 @@ def create_union(
     if schema.settings:
         raise error("BAD_ARGUMENTS", "Engine Merge doesn't support SETTINGS clause", "Its tables have them")
     extras = [c.name for c in schema.columns if c.default_kind not in ("", "DEFAULT") or c.codec or c.ttl]
-    if extras or schema.indices or schema.constraints:
-        what = f"Columns of a Merge have types, defaults and comments, and nothing else ({', '.join(extras)})"
+    if schema.indices or schema.projections:
+        raise error("BAD_ARGUMENTS", "Engine Merge doesn't support skipping indices or projections", "Its tables do")
+    extras += [constraint.name for constraint in schema.constraints]
+    if extras:
+        what = f"A Merge has columns with types, defaults and comments, and nothing else ({', '.join(extras)})"
         raise error("NOT_IMPLEMENTED", what, "Its tables have the rest")
     if len(schema.engine_args) != 2:
         what = "Storage Merge requires exactly 2 parameters - name of source database and regexp for table names"
@@ -150,10 +163,10 @@ def shown(db: Database, name: Name, *, view: bool = False) -> str:
 
 def schema_of(db: Database, name: Name) -> TableSchema:
     """The schema of a table, a view or a union. Raises UNSUPPORTED_METHOD for a view with parameters."""
-    table = opened(db, name)
-    if isinstance(table, VirtualTable) and not table.schema.columns:
+    schema = opened(db, name).schema
+    if not schema.columns:
         raise undescribed(db.full_name(name))
-    return table.schema
+    return schema
 
 
 def undescribed(name: str) -> MergelakeError:

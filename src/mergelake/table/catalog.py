@@ -155,17 +155,27 @@ class Catalog:
         """Drop a table that never got its name."""
         self._mark_dropped(handle.directory)
 
-    def put_table(self, name: Name, handle: TableHandle, *, must_exist: bool = False) -> None:
+    def check_free(self, name: Name) -> None:
+        """Raise TABLE_ALREADY_EXISTS if something has a name."""
+        existing = self._existing(name)
+        if existing is not None:
+            self._taken(name, existing, if_not_exists=False)
+
+    def put_table(self, name: Name, handle: TableHandle, *, must_exist: bool = False, replace: bool = True) -> None:
         """Give a table without a name this one, in place of what has it: that is dropped, in the same entry.
 
-        UNKNOWN_TABLE if nothing has it and it `must_exist`, or if the new table was taken for a forgotten one and
-        collected. If this raises, the table is dropped.
+        TABLE_ALREADY_EXISTS if something has it and it shall not be replaced. UNKNOWN_TABLE if nothing has it and it
+        `must_exist`, or if the new table was taken for a forgotten one and collected. If this raises, the table is
+        dropped.
         """
         if handle.refresh().dropped:
             what = f"The new table {'.'.join(name)} was not written to for gc_grace_seconds, and has been collected"
             raise error("UNKNOWN_TABLE", what, "Try again, or raise gc_grace_seconds of the table")
         try:
-            self._replace(name, PutTable(*name, handle.directory), must_exist)
+            if replace:
+                self._replace(name, PutTable(*name, handle.directory), must_exist)
+            else:
+                self._put(name, handle, if_not_exists=False)
         except (ConflictError, InvalidInputError, NotFoundError):
             self._mark_dropped(handle.directory)
             raise

@@ -343,7 +343,7 @@ def _readable(columns: Sequence[Shown]) -> str:
 
 
 def _escaped(rows: Sequence[tuple[str, ...]]) -> Rows:
-    """Rows of texts, as `_rows` has them."""
+    """Rows of texts, as `rows_of` has them."""
     return [tuple(cell.translate(ESCAPES).encode().decode("latin-1") for cell in row) for row in rows]
 
 

@@ -107,7 +107,7 @@ REFUSED = [
     ("CREATE TABLE m ENGINE = Merge('default', '^part_') TTL d", "BAD_ARGUMENTS"),
     ("CREATE TABLE m ENGINE = Merge('default', '^part_') AS SELECT 1", "NOT_IMPLEMENTED"),
     ("CREATE TABLE m (k UInt64 ALIAS 1) ENGINE = Merge('default', '^part_')", "NOT_IMPLEMENTED"),
-    ("CREATE TABLE m (k UInt64, INDEX i k TYPE minmax) ENGINE = Merge('default', '^part_')", "NOT_IMPLEMENTED"),
+    ("CREATE TABLE m (k UInt64, INDEX i k TYPE minmax) ENGINE = Merge('default', '^part_')", "BAD_ARGUMENTS"),
     ("REPLACE TABLE m ENGINE = Merge('default', '^part_')", "UNKNOWN_TABLE"),
     ("SELECT * FROM all_parts AS OF VERSION 1", "NOT_IMPLEMENTED"),
     ("SELECT * FROM all_parts PREWHERE k = 1", "ILLEGAL_PREWHERE"),

@@ -41,7 +41,7 @@ def view_query(text: str, database: str, names: Names, aliases: Sequence[str] = 
     for call in parsed.calls:
         if call.database or names.virtual(database, call.name) is not None:
             reads.append((call.database or database, call.name))
-        elif call.name.lower() == "merge" and len(parsed.items(*call.arguments)) == 1:
+        elif call.name == "merge" and len(parsed.items(*call.arguments)) == 1:
             at = parsed.tokens[call.arguments[0]].start
             edits.append((at, at, f"{quote_string(database)}, "))
     edits += [(call.start, call.name_at, "") for call in parsed.calls if call.database]

@@ -164,9 +164,9 @@ class _Statement:
         for call in parsed.calls:
             view = self.names.virtual(call.database, call.name)
             if view is not None and view.is_view:
-                query = with_arguments(view, call.name, parsed, call, external=self.context.external)
+                query = with_arguments(view, call.name, parsed, call, self.context)
                 view = VirtualTable(view.id, view.schema, query)
-            elif not call.database and call.name.lower() == "merge":
+            elif not call.database and call.name == "merge":
                 arguments = [parsed.slice(*item.range) for item in parsed.items(*call.arguments)]
                 pattern = pattern_of(arguments, self.context.database)
                 view = VirtualTable("", TableSchema((), engine="Merge", engine_args=pattern.arguments))

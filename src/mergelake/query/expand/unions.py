@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from mergelake.core.errors import error
 from mergelake.core.lexer import tokenize
@@ -135,15 +135,13 @@ def union_columns(members: Sequence[Member]) -> Columns:
             if str(kind) not in known:
                 known.append(str(kind))
     hidden = frozenset(name for name in types if all(name in m.hidden for m in members if name in m.columns))
-    return Columns({name: parse_type(_common(tuple(kinds))) for name, kinds in types.items()}, hidden)
+    return Columns({name: parse_type(reduce(_common, kinds)) for name, kinds in types.items()}, hidden)
 
 
 @lru_cache(maxsize=1024)
-def _common(kinds: tuple[str, ...]) -> str:
-    """A type that holds the values of all: the least supertype, or a Variant."""
-    if len(kinds) == 1:
-        return kinds[0]
-    selects = (f"SELECT * FROM null({quote_string(f'c {kind}')})" for kind in kinds)
+def _common(one: str, other: str) -> str:
+    """A type that holds the values of both: the least supertype, or a Variant."""
+    selects = (f"SELECT * FROM null({quote_string(f'c {kind}')})" for kind in (one, other))
     text = f"DESCRIBE TABLE ({' UNION ALL '.join(selects)})"
     described = engine.run(text, settings={"use_variant_as_common_type": "1"})
     return str(described.table()["type"].to_pylist()[0])

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mergelake.core.errors import MergelakeError, error, there_are
+from mergelake.core.lexer import tokenize
 from mergelake.core.text import back_quote, quote_string
 from mergelake.core.types import DataType, parse_type
 from mergelake.log.catalog import VirtualTable
+from mergelake.query.context import Context
 from mergelake.query.embedded import engine
 from mergelake.query.expand.parameters import filled_in, literal, parameters
 from mergelake.query.statement.access import check_expression
@@ -42,7 +44,7 @@ def as_empty(columns: Mapping[str, DataType]) -> str:
     return f"(SELECT * FROM null({quote_string(structure)}))"
 
 
-def with_arguments(view: VirtualTable, name: str, parsed: ParsedSelect, call: TableCall, *, external: bool) -> str:
+def with_arguments(view: VirtualTable, name: str, parsed: ParsedSelect, call: TableCall, context: Context) -> str:
     """The query of a parameterised view with the arguments of a call.
 
     Raises UNKNOWN_QUERY_PARAMETER for one that is missing, BAD_QUERY_PARAMETER for one of another type.
@@ -62,22 +64,27 @@ def with_arguments(view: VirtualTable, name: str, parsed: ParsedSelect, call: Ta
             if parameter not in given:
                 what = f"Substitution `{parameter}` is not set: {name} has no value for it"
                 raise error("UNKNOWN_QUERY_PARAMETER", what, there_are("parameters", sorted(known)))
-            values[parameter, kind] = _constant(given[parameter], parameter, kind, external=external)
+            values[parameter, kind] = _constant(given[parameter], parameter, kind, context)
         return values[parameter, kind]
 
     return filled_in(view.query, value)
 
 
-def _constant(expression: str, parameter: str, kind: str, *, external: bool) -> str:
+def _constant(expression: str, parameter: str, kind: str, context: Context) -> str:
     """A constant expression as a literal of the type `kind`."""
-    if not external:
+    if any(token.upper == "SELECT" for token in tokenize(expression)):
+        what = f"A subquery as the value of the parameter {parameter} is not supported"
+        raise error("NOT_IMPLEMENTED", what, "Run it first, and write its result")
+    if not context.external:
         check_expression(expression)
-    text: str | None = engine.run(f"SELECT toString({expression}) AS value").table()["value"].to_pylist()[0]
-    written = literal(text, kind)
-    if kind != "Identifier":
+    settings = {name: value for name, value in context.settings.items() if name.startswith("param_")}
+    found = engine.run(f"SELECT toString({expression}) AS value", settings=settings).table()
+    text: str | None = found["value"].to_pylist()[0]
+    written = literal(text, kind, parameter)
+    if text is None and kind != "Identifier":
         try:
             engine.run(f"SELECT {written}")
         except MergelakeError as failure:
-            what = f"Value {text} cannot be parsed as {kind} for query parameter '{parameter}': {failure.message}"
+            what = f"Value NULL cannot be parsed as {kind} for query parameter '{parameter}': {failure.message}"
             raise error("BAD_QUERY_PARAMETER", what) from None
     return written
