@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -17,6 +18,7 @@ from mergelake.parts.projected import WrittenProjection, projection_entries
 from tests.helpers.clickhouse_tables import CLASSIC, attach, part_paths
 from tests.helpers.projections import FOREIGN, UNCERTAIN, body, draw_projection, draw_rows, lines, question
 
+FIRST, END = int(os.environ.get("PROJECTIONS_FIRST", "0")), int(os.environ.get("PROJECTIONS_END", "4"))
 _UNUSED = "optimize_use_projections=0, optimize_use_implicit_projections=0"
 _IFS = (
     "sumIf(v, k > 100)", "countIf(v > 3)", "avgIf(n, v < 0)", "maxIf(s, v % 3 = 1)", "minIf(ns, k % 2 = 0)",
@@ -92,7 +94,7 @@ def _check(oracle: Any, db: ml.Database, projections: list[str], engine: str) ->
         assert actual == lines(oracle, f"{asked} SETTINGS {_UNUSED}"), text
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(FIRST, END))
 def test_projections_of_inserts_and_merges_are_used_by_clickhouse(
     oracle: Any, tmp_path: Any, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

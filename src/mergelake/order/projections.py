@@ -31,7 +31,7 @@ from mergelake.expr import BoundNode, Call, ColumnRef, Literal, SyntaxNode, bind
 from mergelake.expr.compiled import compile_expression
 from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.nodes import column_name, walk
-from mergelake.expr.registry import find_function
+from mergelake.expr.registry import canonical_name, find_function
 from mergelake.expr.values import to_arrow
 from mergelake.format.defaults import default_array
 from mergelake.format.state_programs import aggregate_function, state_program, state_version
@@ -334,10 +334,7 @@ def _named(node: SyntaxNode) -> SyntaxNode:
     """The tree with ClickHouse's own names of functions."""
 
     def own(each: SyntaxNode) -> SyntaxNode | None:
-        if not isinstance(each, Call):
-            return None
-        name = find_function(each.function).name if _is_known(each.function) else each.function
-        return Call(name, tuple(map(_named, each.args)))
+        return Call(canonical_name(each.function), tuple(map(_named, each.args))) if isinstance(each, Call) else None
 
     return replaced(node, own)
 
