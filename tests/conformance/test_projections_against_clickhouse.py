@@ -165,6 +165,48 @@ def test_files_of_projections_are_those_that_clickhouse_writes(oracle: Any, tmp_
         assert projection_entries({f"p{at}": inner}) == {f"p{at}.proj": listed[f"p{at}.proj"]}
 
 
+def test_a_projection_has_the_place_of_each_row_in_its_part(
+    oracle: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewrite, "REWRITTEN_WHOLE_BYTES", 0)
+    db = ml.connect(str(tmp_path))
+    create = "CREATE TABLE {} (k UInt32, v UInt32, s String, PROJECTION p (SELECT v, _part_offset ORDER BY v))"
+    create += " ENGINE = MergeTree ORDER BY k SETTINGS "
+    settings = "min_bytes_for_wide_part=0, min_bytes_for_full_part_storage=0, merge_max_chunk_bytes=3000"
+    db.sql(create.format("t") + settings + ", lightweight_mutation_projection_mode='rebuild'")
+
+    def check(*rows: int) -> None:
+        oracle.query("DROP TABLE IF EXISTS theirs SYNC")
+        oracle.query(create.format("theirs") + "max_parts_to_merge_at_once = 1")
+        handle, parts = _parts(db, "t")
+        assert [part.manifest.projections["p"].rows if part.manifest.projections else 0 for part in parts] == list(rows)
+        for part in parts:
+            attach(oracle, "theirs", part.name, handle.store, handle.directory, part.manifest)
+        assert lines(oracle, "CHECK TABLE theirs SETTINGS check_query_single_value_result=1") == ["1"]
+        held = "SELECT v, _parent_part_offset, _part FROM mergeTreeProjection(currentDatabase(), 'theirs', 'p')"
+        real = f"SELECT v, _part_offset, _part FROM theirs WHERE {int(any(rows))}"
+        assert lines(oracle, f"{held} ORDER BY ALL") == lines(oracle, f"{real} ORDER BY ALL SETTINGS {_UNUSED}")
+        asked = "SELECT k, v, s FROM {} WHERE v = 77 ORDER BY ALL"
+        assert lines(oracle, asked.format("theirs")) == lines(oracle, f"{asked.format('theirs')} SETTINGS {_UNUSED}")
+
+    for number in range(2):
+        db.sql(f"INSERT INTO t SELECT number * {number + 1}, cityHash64(number, {number}) % 400, '' FROM numbers(500)")
+    db.sql("ALTER TABLE t UPDATE s = 'x' WHERE k < 50")  # it has no part in the projection
+    db.table("t").apply_mutations()
+    check(500, 500)
+    db.sql("ALTER TABLE t UPDATE v = 77 WHERE k % 30 = 0")
+    db.table("t").apply_mutations()
+    check(500, 500)
+    db.sql("OPTIMIZE TABLE t FINAL")
+    check(1000)
+    db.sql("DELETE FROM t WHERE k = 14")
+    db.table("t").apply_mutations()
+    check(0)  # the mask hides rows that have places
+    db.sql("ALTER TABLE t DELETE WHERE k = 16")
+    db.table("t").apply_mutations()
+    check(996)
+
+
 def test_columns_and_keys_are_called_as_clickhouse_calls_them(oracle: Any) -> None:
     db = ml.connect("memory://names")
     types = "k UInt32, a UInt8, b Int16, s String, d Date, t DateTime, n Nullable(UInt8), arr Array(UInt8)"

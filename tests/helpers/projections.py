@@ -54,7 +54,8 @@ FOREIGN = (
 UNCERTAIN = (
     "groupArray(v)", "groupArray(3)(ns)", "groupUniqArray(lc)", "topK(2)(lc)", "topKIf(3)(s, v > 0)", "quantile(f)",
     "quantiles(0.5, 0.99)(n)", "quantileTDigest(f)", "quantileTiming(k)", "anyHeavy(lc)", "median(v)", "any(mp)",
-    "anyLast_respect_nulls(n)", "groupConcat(s)", "histogram(3)(f)", "skewSamp(f)", "corr(f, v)", "deltaSumTimestamp(v, k)", "groupArray(mp)",
+    "anyLast_respect_nulls(n)", "groupConcat(s)", "histogram(3)(f)", "skewSamp(f)", "corr(f, v)", "groupArray(mp)",
+    "deltaSumTimestamp(v, k)",
 )  # fmt: skip
 """Others."""
 
