@@ -184,8 +184,10 @@ def test_a_projection_has_the_place_of_each_row_in_its_part(
             attach(oracle, "theirs", part.name, handle.store, handle.directory, part.manifest)
         assert lines(oracle, "CHECK TABLE theirs SETTINGS check_query_single_value_result=1") == ["1"]
         held = "SELECT v, _parent_part_offset, _part FROM mergeTreeProjection(currentDatabase(), 'theirs', 'p')"
-        real = f"SELECT v, _part_offset, _part FROM theirs WHERE {int(any(rows))}"
-        assert lines(oracle, f"{held} ORDER BY ALL") == lines(oracle, f"{real} ORDER BY ALL SETTINGS {_UNUSED}")
+        real = "SELECT v, _part_offset, _part FROM theirs"
+        assert not any(rows) or lines(oracle, f"{held} ORDER BY ALL") == lines(
+            oracle, f"{real} ORDER BY ALL SETTINGS {_UNUSED}"
+        )
         asked = "SELECT k, v, s FROM {} WHERE v = 77 ORDER BY ALL"
         assert lines(oracle, asked.format("theirs")) == lines(oracle, f"{asked.format('theirs')} SETTINGS {_UNUSED}")
 
