@@ -38,7 +38,7 @@ _NEWER = ("columns_substreams.txt", "serialization.json")
 _CHANGES = (
     "ALTER TABLE t UPDATE v = v + 1 WHERE k % 3 = 0", "ALTER TABLE t UPDATE s = 'new', n = NULL WHERE v > 50",
     "ALTER TABLE t DELETE WHERE k % 5 = 2", "DELETE FROM t WHERE v < -50", "ALTER TABLE t UPDATE f = 1.5 WHERE 1",
-    "ALTER TABLE t UPDATE u = 3, d = '2026-05-05' WHERE k > 1000", "DELETE FROM t WHERE k = 7",
+    "ALTER TABLE t UPDATE u = u + 3, d = '2026-05-05' WHERE k > 1000", "DELETE FROM t WHERE k = 7",
 )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from mergelake.expr.nodes import column_name, walk
 from mergelake.expr.registry import canonical_name, find_function
 from mergelake.expr.values import to_arrow
 from mergelake.format.defaults import default_array
-from mergelake.format.state_programs import aggregate_function, state_program, state_version
+from mergelake.format.state_programs import UNKNOWN_STATES, aggregate_function, state_program, state_version
 from mergelake.order.keys import Block, TableKeys, table_keys, whole_column
 from mergelake.order.mode import Rule
 from mergelake.order.modes import collapse_block, mode_of
@@ -195,7 +195,8 @@ def _check_names(query: ProjectionQuery, schema: TableSchema) -> None:
     for tree in (*query.items, *(query.group_by or ()), *query.order_by):
         for node in walk(tree):
             if isinstance(node, Call) and _function(node) is None and not _is_known(node.function):
-                raise error("NOT_IMPLEMENTED", f"The function {node.function} in a projection is not supported")
+                message = f"The function {node.function} in a projection is not supported"
+                raise error("NOT_IMPLEMENTED", message, UNKNOWN_STATES)
         for name in referenced_columns(tree):
             if name == "*" or (name == _PART_OFFSET and tree in query.items and query.order_by):
                 continue
@@ -316,9 +317,13 @@ def _state(function: str, call: Call, schema: TableSchema) -> tuple[str, tuple[S
             raise error("NOT_IMPLEMENTED", f"{call} of a constant in a projection is not supported", "Write count()")
     kinds = tuple(_bound(arg, schema).type for arg in args)
     data_type = t.AggregateFunction(function, kinds, state_version(function, kinds))
-    if not _PARAMETERS.fullmatch(function) or not (makes_states(data_type) or (args and state_program(data_type))):
-        message = f"{call} of {', '.join(map(str, kinds))} in a projection is not supported"
-        raise error("NOT_IMPLEMENTED", message, "States whose length is not known cannot be stored")
+    refused = f"{call} of {', '.join(map(str, kinds))} in a projection is not supported"
+    if not _PARAMETERS.fullmatch(function):
+        raise error(
+            "NOT_IMPLEMENTED", refused, "Parameters are whole numbers, plain decimals, words, or lists of these"
+        )
+    if not (makes_states(data_type) or (args and state_program(data_type))):
+        raise error("NOT_IMPLEMENTED", refused, UNKNOWN_STATES)
     # ClickHouse replaces other names of a function only where they may be written in any case.
     called = call.function if call.function.startswith("median") else function
     return f"{called}({', '.join(map(column_name, args))})", args, data_type
