@@ -57,11 +57,11 @@ def test_clickhouse_uses_a_projection_of_a_snapshot(read: Reading) -> None:
     if attached.SCANNED_FIRST:
         pytest.skip("these parts are scanned")
     db = ml.connect(f"{read.url}/used")
-    projection = "PROJECTION by_v (SELECT v, count(), sum(k) GROUP BY v)"
+    projection = "PROJECTION by_v (SELECT v, count(), sum(k), uniq(k) GROUP BY v)"
     db.sql(f"CREATE TABLE t (k UInt32, v UInt8, {projection}) ENGINE = MergeTree ORDER BY k")
     db.sql("INSERT INTO t SELECT number, number % 7 FROM numbers(100000)")
     before = engine.run("SELECT sum(rows) FROM system.projection_parts WHERE active AND name = 'by_v'").table()
-    rows = db.sql("SELECT v, sum(k) FROM t GROUP BY v ORDER BY v").rows()
+    rows = db.sql("SELECT v, sum(k), uniq(k) FROM t GROUP BY v ORDER BY v").rows()
     assert rows[3][0] == 3
     del before
     held = engine.run(
@@ -69,7 +69,7 @@ def test_clickhouse_uses_a_projection_of_a_snapshot(read: Reading) -> None:
     ).table()
     assert 7 in held.column("rows").to_pylist()
     database, table = held.column("database")[0].as_py(), held.column("table")[0].as_py()
-    plan = engine.run(f"EXPLAIN SELECT v, sum(k) FROM {database}.{table} GROUP BY v").table()
+    plan = engine.run(f"EXPLAIN SELECT v, sum(k), uniq(k) FROM {database}.{table} GROUP BY v").table()
     assert "by_v" in "\n".join(plan.column(0).to_pylist())
 
 

@@ -48,13 +48,14 @@ FOREIGN = (
     "avgOrNull(ns = 'x')",
     "sumMap(mp)", "maxMap(mp)", "sumArray(arr)", "sumForEach(arr)", "groupBitmap(k)", "stddevPop(v)", "VAR_SAMP(n)",
     "groupArraySorted(3)(v)", "sumCount(v)", "max(arr)", "min((v, k))", "sumIf(v, n > 3)", "uniqExact(length(s))",
-    "deltaSumTimestamp(v, k)", "sum(v) FILTER (WHERE n IS NOT NULL)", "minArgMax(v, u)", "groupBitOrArray(arr)",
+    "sum(v) FILTER (WHERE n IS NOT NULL)", "minArgMax(v, u)", "groupBitOrArray(arr)",
 )  # fmt: skip
 """Aggregate functions whose states ClickHouse makes, with results that do not depend on the order of rows."""
 UNCERTAIN = (
     "groupArray(v)", "groupArray(3)(ns)", "groupUniqArray(lc)", "topK(2)(lc)", "topKIf(3)(s, v > 0)", "quantile(f)",
     "quantiles(0.5, 0.99)(n)", "quantileTDigest(f)", "quantileTiming(k)", "anyHeavy(lc)", "median(v)", "any(mp)",
     "anyLast_respect_nulls(n)", "groupConcat(s)", "histogram(3)(f)", "skewSamp(f)", "corr(f, v)", "groupArray(mp)",
+    "deltaSumTimestamp(v, k)",
 )  # fmt: skip
 """Others."""
 

@@ -20,6 +20,10 @@ _WHERES = ("n > 0", "k = 1", "s IN ('a', 'b')", "n IS NULL OR k = 2", "x < 50 AN
 _SETS = (
     "x = max(x)", "x = min(x), n = sum(n)", "y = sum(y) + 1, s = max(s)", "n = count(), z = any(z)",
     "x = toInt32(avg(x)), s = any(s)", "y = anyLast(y), x = sum(x)", "n = count(n)", "",
+    "x = uniqExact(n), y = uniq(v)", "z = quantileExact(0.5)(x) + avg(x), n = argMax(n, x)", "n = sumIf(n, v > 2)",
+    "x = countIf(v > 2) + count(), s = argMax(s, v)", "y = length(groupArray(n)), x = count(DISTINCT v)",
+    "z = corr(x, v), n = anyLast_respect_nulls(n)", "s = argMinIf(s, x, n > 2), y = sum(y) FILTER (WHERE x > 30)",
+    "z = quantileTDigest(0.9)(z), x = sumOrNull(n) IS NULL",
 )  # fmt: skip
 _ENGINES = ("MergeTree", "MergeTree", "MergeTree", "ReplacingMergeTree(v)", "SummingMergeTree", "ReplacingMergeTree")
 _KEYS = (("k", "k"), ("(k, s)", "k"), ("(k, s)", "k, s"), ("(s, k)", "s"), ("(k DESC, s)", "k"))

@@ -136,6 +136,14 @@ def find_function(name: str) -> Function:
     return entry
 
 
+def canonical_name(name: str) -> str:
+    """ClickHouse's own name of a function; the name itself if the function is not known."""
+    try:
+        return find_function(name).name
+    except MergelakeError:
+        return name
+
+
 def known_functions() -> tuple[str, ...]:
     """Canonical names of all functions, sorted."""
     return tuple(sorted(FUNCTIONS))

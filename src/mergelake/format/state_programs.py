@@ -25,6 +25,8 @@ from mergelake.core.arrow import storage_type
 from mergelake.format import kernels_states as k
 
 Types = tuple[t.DataType, ...]
+UNKNOWN_STATES = "Use an aggregate function that a column of type AggregateFunction can have here"
+"""The way out where a function is not known."""
 
 
 @dataclass(frozen=True, slots=True)

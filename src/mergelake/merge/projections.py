@@ -15,12 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 
+import numpy as np
 import pyarrow as pa
 
 from mergelake.core.names import PartInfo
 from mergelake.merge.plan import MergeSource, MergeTask
 from mergelake.merge.ttl import plan_expiry
-from mergelake.order.projections import BoundProjection, table_projections
+from mergelake.order.projections import OFFSET, BoundProjection, table_projections
 from mergelake.order.states import StateFunctions
 from mergelake.order.ttl_groups import check_functions
 from mergelake.parts.projected import projection_manifest
@@ -75,7 +76,7 @@ def check_states(task: MergeTask, functions: StateFunctions | None) -> None:
 def _merged(task: MergeTask, projection: BoundProjection) -> MergeTask | None:
     """The merge of a projection's parts; None if a source has none that fits."""
     filled = [source for source in task.sources if source.manifest.rows]
-    if not filled or not all(_has(source, task, projection) for source in filled):
+    if projection.offsets or not filled or not all(_has(source, task, projection) for source in filled):
         return None
     sources = tuple(
         MergeSource(
@@ -113,7 +114,7 @@ class Rebuilder:
         self._part, self._projection, self._budget, self._merge = part, projection, budget, merge
         self._functions = functions
         self._held: list[pa.RecordBatch] = []
-        self._bytes = 0
+        self._bytes = self._rows = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._pieces: list[MergeSource] = []
 
@@ -127,8 +128,12 @@ class Rebuilder:
             self._folder.cleanup()
 
     def push(self, block: pa.RecordBatch) -> None:
-        """Take the next rows: at least the columns `BoundProjection.inputs`."""
+        """Take the next rows of the part: at least the columns `BoundProjection.inputs`."""
+        if self._projection.offsets:
+            places = np.arange(self._rows, self._rows + block.num_rows, dtype=np.uint64)
+            block = block.append_column(OFFSET.name, pa.array(places))
         self._held.append(block)
+        self._rows += block.num_rows
         self._bytes += block.nbytes
         if self._bytes >= self._budget:
             self._spill()

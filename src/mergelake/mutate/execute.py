@@ -205,6 +205,8 @@ def _rewrite_projections(
             rewriter.leave_out_projection(name)
             if matches.deletes and lightweight_mode(task.schema) == "drop":
                 continue
+            if projection.offsets and (matches.deletes or old.masked):
+                continue  # places count rows that are masked, and these are not read
             names = inputs_of(projection, [column.name for column in task.schema.stored])
             with Rebuilder(rewriter.part, projection, window, merge, states) as rebuilder:
                 for batch in reader.read(names, BATCH_ROWS, window):

@@ -31,10 +31,10 @@ from mergelake.expr import BoundNode, Call, ColumnRef, Literal, SyntaxNode, bind
 from mergelake.expr.compiled import compile_expression
 from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.nodes import column_name, walk
-from mergelake.expr.registry import find_function
+from mergelake.expr.registry import canonical_name, find_function
 from mergelake.expr.values import to_arrow
 from mergelake.format.defaults import default_array
-from mergelake.format.state_programs import aggregate_function, state_program, state_version
+from mergelake.format.state_programs import UNKNOWN_STATES, aggregate_function, state_program, state_version
 from mergelake.order.keys import Block, TableKeys, table_keys, whole_column
 from mergelake.order.mode import Rule
 from mergelake.order.modes import collapse_block, mode_of
@@ -43,6 +43,7 @@ from mergelake.order.sorting import sort_order
 from mergelake.order.state_values import FUNCTIONS, makes_states, states_of
 from mergelake.order.states import StateFunctions, StateMaker, StateRule, bound, without_if
 
+_PART_OFFSET = "_part_offset"
 _PARAMETERS = re.compile(r"[^(]*(?:\((?:-?\d+(?:\.\d*)?|'\w*'|[\[\], ])*\))?")
 """Aggregate functions with parameters that ClickHouse prints as they are here."""
 _NAMED = """
@@ -53,6 +54,10 @@ toFloat32 toFloat64 toString lower upper length cityHash64 abs empty notEmpty an
 """
 NAMED_FUNCTIONS = frozenset(_NAMED.split())
 """Functions for which the names that ClickHouse gives to columns are known: it finds states by these names."""
+
+
+OFFSET = Column(2**31 - 1, "_parent_part_offset", t.Int(64, signed=False))
+"""The column that a normal projection with `_part_offset` has: with an id that no column of a table has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,11 @@ class BoundProjection:
         return self.schema.engine == AGGREGATING
 
     @property
+    def offsets(self) -> bool:
+        """Whether it holds the place of each row in its part: it cannot be merged, but only made anew."""
+        return self.schema.has(OFFSET.name)
+
+    @property
     def foreign(self) -> Mapping[str, t.AggregateFunction]:
         """The columns whose states ClickHouse makes: own code does not know their functions."""
         kinds = ((name, kind) for name, (_, kind) in self.computed.items())
@@ -92,10 +102,15 @@ class BoundProjection:
     def block(self, block: Block, functions: StateFunctions | None = None) -> pa.Table:
         """Its rows for some rows of the table, in order; rows of equal keys are merged in an aggregate one.
 
-        `functions` make the states of `foreign` columns; SUPPORT_IS_DISABLED without them.
+        `functions` make the states of `foreign` columns; SUPPORT_IS_DISABLED without them. A column `OFFSET` of the
+        block has the places of its rows in the part; without it they are those in the block.
         """
         self.check(functions)
         rows = pa.table({name: whole_column(block, name) for name in self.inputs})
+        if self.offsets:
+            known = OFFSET.name in block.schema.names
+            places = whole_column(block, OFFSET.name) if known else pa.array(np.arange(block.num_rows, dtype=np.uint64))
+            rows = rows.append_column(OFFSET.name, places)
         if self.computed:
             rows = self._states(rows, block.num_rows)
         keys = table_keys(self.schema)
@@ -180,14 +195,14 @@ def _check_names(query: ProjectionQuery, schema: TableSchema) -> None:
     for tree in (*query.items, *(query.group_by or ()), *query.order_by):
         for node in walk(tree):
             if isinstance(node, Call) and _function(node) is None and not _is_known(node.function):
-                raise error("NOT_IMPLEMENTED", f"The function {node.function} in a projection is not supported")
+                message = f"The function {node.function} in a projection is not supported"
+                raise error("NOT_IMPLEMENTED", message, UNKNOWN_STATES)
         for name in referenced_columns(tree):
-            if name == "*":
+            if name == "*" or (name == _PART_OFFSET and tree in query.items and query.order_by):
                 continue
-            if name == "_part_offset":
-                raise error("NOT_IMPLEMENTED", "_part_offset in a projection is not supported", "Leave it out")
             if name.startswith("_") and not schema.has(name):
-                raise error("NOT_IMPLEMENTED", f"The virtual column {name} in a projection is not supported")
+                hint = "Normal projections may SELECT _part_offset"
+                raise error("NOT_IMPLEMENTED", f"The virtual column {name} in a projection is not supported", hint)
             if schema.has(name) and schema.column(name).default_kind in ("ALIAS", "EPHEMERAL"):
                 message = f"Missing columns: '{name}' while processing: '{tree}'"
                 raise error("UNKNOWN_IDENTIFIER", message, "A projection holds stored columns only")
@@ -205,8 +220,9 @@ def _normal(projection: Projection, query: ProjectionQuery, schema: TableSchema)
     for tree in query.order_by:
         read |= set(_columns(tree, schema))
     columns = tuple(column for column in schema.stored if column.name in read)
+    offsets = any(_PART_OFFSET in referenced_columns(tree) for tree in query.items) and not schema.has(_PART_OFFSET)
     order = tuple(map(str, query.order_by))
-    own = _own_schema(schema, columns, "MergeTree", order)
+    own = _own_schema(schema, (*columns, OFFSET) if offsets else columns, "MergeTree", order)
     return BoundProjection(
         projection.name,
         projection.query,
@@ -221,6 +237,8 @@ def _columns(tree: SyntaxNode, schema: TableSchema) -> tuple[str, ...]:
     """The columns that an expression reads. UNKNOWN_IDENTIFIER for one that is not there."""
     found: dict[str, None] = {}
     for name in referenced_columns(tree):
+        if name == _PART_OFFSET and not schema.has(name):
+            continue
         try:
             found.update(dict.fromkeys(columns_of(bind(ColumnRef(name), schema.types))))
         except MergelakeError:
@@ -299,9 +317,13 @@ def _state(function: str, call: Call, schema: TableSchema) -> tuple[str, tuple[S
             raise error("NOT_IMPLEMENTED", f"{call} of a constant in a projection is not supported", "Write count()")
     kinds = tuple(_bound(arg, schema).type for arg in args)
     data_type = t.AggregateFunction(function, kinds, state_version(function, kinds))
-    if not _PARAMETERS.fullmatch(function) or not (makes_states(data_type) or (args and state_program(data_type))):
-        message = f"{call} of {', '.join(map(str, kinds))} in a projection is not supported"
-        raise error("NOT_IMPLEMENTED", message, "States whose length is not known cannot be stored")
+    refused = f"{call} of {', '.join(map(str, kinds))} in a projection is not supported"
+    if not _PARAMETERS.fullmatch(function):
+        raise error(
+            "NOT_IMPLEMENTED", refused, "Parameters are whole numbers, plain decimals, words, or lists of these"
+        )
+    if not (makes_states(data_type) or (args and state_program(data_type))):
+        raise error("NOT_IMPLEMENTED", refused, UNKNOWN_STATES)
     # ClickHouse replaces other names of a function only where they may be written in any case.
     called = call.function if call.function.startswith("median") else function
     return f"{called}({', '.join(map(column_name, args))})", args, data_type
@@ -334,10 +356,7 @@ def _named(node: SyntaxNode) -> SyntaxNode:
     """The tree with ClickHouse's own names of functions."""
 
     def own(each: SyntaxNode) -> SyntaxNode | None:
-        if not isinstance(each, Call):
-            return None
-        name = find_function(each.function).name if _is_known(each.function) else each.function
-        return Call(name, tuple(map(_named, each.args)))
+        return Call(canonical_name(each.function), tuple(map(_named, each.args))) if isinstance(each, Call) else None
 
     return replaced(node, own)
 

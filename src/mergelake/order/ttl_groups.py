@@ -28,7 +28,7 @@ from mergelake.expr.nodes import walk
 from mergelake.expr.parser import parse, parse_aggregate
 from mergelake.expr.registry import find_function
 from mergelake.format.defaults import default_array
-from mergelake.format.state_programs import aggregate_function, state_program, state_version
+from mergelake.format.state_programs import UNKNOWN_STATES, aggregate_function, state_program, state_version
 from mergelake.order.aggregates import simple_aggregate
 from mergelake.order.combining import GroupStream, concatenated, first_value
 from mergelake.order.keys import Block, KeyColumn, bind_key, table_keys
@@ -258,7 +258,8 @@ def _aggregates(node: SyntaxNode) -> list[Call]:
         try:
             find_function(node.function)
         except MergelakeError:
-            raise error("NOT_IMPLEMENTED", f"The function {node.function} is not supported in TTL … SET") from None
+            message = f"The function {node.function} is not supported in TTL … SET"
+            raise error("NOT_IMPLEMENTED", message, UNKNOWN_STATES) from None
         for arg in node.args:
             calls += _aggregates(arg)
     return calls
@@ -323,7 +324,7 @@ def _foreign(function: str, call: Call, types: Mapping[str, DataType], functions
     data_type = t.AggregateFunction(function, kinds, state_version(function, kinds))
     if state_program(data_type) is None:
         message = f"{call} of {', '.join(map(str, kinds))} in TTL … SET is not supported"
-        raise error("NOT_IMPLEMENTED", message, "States whose length is not known cannot be stored")
+        raise error("NOT_IMPLEMENTED", message, UNKNOWN_STATES)
     return Foreign(arguments, data_type, functions)
 
 

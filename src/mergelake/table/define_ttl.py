@@ -12,7 +12,8 @@ from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import TableSchema
 from mergelake.core.text import quote_identifier_if_needed
 from mergelake.expr.nodes import Call, SyntaxNode, referenced_columns, walk
-from mergelake.expr.parser import parse
+from mergelake.expr.parser import parse, parse_aggregate
+from mergelake.expr.registry import canonical_name
 from mergelake.format.codec import parse_default_codec
 from mergelake.format.streams import shared_sizes_stream
 from mergelake.order.keys import table_keys
@@ -84,6 +85,8 @@ def _check(element: TtlElement, schema: TableSchema) -> BoundTtl:
         parse_default_codec(element.codec)
     if element.kind == "group_by":
         check_grouping(element, schema)
+        for _, text in element.assignments:
+            _check_varying(parse_aggregate(text))
     return bound
 
 
@@ -101,7 +104,7 @@ def _missing(names: Sequence[str], tree: SyntaxNode) -> MergelakeError:
 
 def _check_varying(tree: SyntaxNode) -> None:
     for node in walk(tree):
-        if isinstance(node, Call) and node.function in VARYING:
+        if isinstance(node, Call) and canonical_name(node.function) in VARYING:
             message = (
                 f"TTL expression cannot contain non-deterministic functions, but contains function {node.function}"
             )

@@ -11,6 +11,7 @@ from mergelake.order.projections import table_projections
 from mergelake.parts.listing import projection_names
 from mergelake.parts.projected import projection_manifest
 from mergelake.parts.reader import PartReader
+from mergelake.query.embedded import engine
 
 
 @pytest.fixture
@@ -54,7 +55,9 @@ def _projections(table: ml.Table) -> list[dict[str, int]]:
         ("SELECT v, max(k + 0.5) GROUP BY v", "NOT_IMPLEMENTED"),
         ("SELECT DISTINCT v ORDER BY v", "NOT_IMPLEMENTED"),
         ("SELECT v WHERE k = 1 ORDER BY v", "NOT_IMPLEMENTED"),
-        ("SELECT v, _part_offset ORDER BY v", "NOT_IMPLEMENTED"),
+        ("SELECT v ORDER BY v, _part_offset", "NOT_IMPLEMENTED"),
+        ("SELECT v, max(_part_offset) GROUP BY v", "NOT_IMPLEMENTED"),
+        ("SELECT v, _part_index ORDER BY v", "NOT_IMPLEMENTED"),
         ("SELECT v, (SELECT 1) ORDER BY v", "NOT_IMPLEMENTED"),
         ("SELECT * EXCEPT (v) ORDER BY v", "NOT_IMPLEMENTED"),
         ("SELECT row_number() OVER (), v ORDER BY v", "NOT_IMPLEMENTED"),
@@ -256,3 +259,62 @@ def test_parts_that_move_keep_projections_of_tables_that_have_them(db: ml.Databa
     db.sql("OPTIMIZE TABLE t FINAL")
     db.sql("ALTER TABLE t MOVE PARTITION tuple() TO TABLE u")
     assert db.sql("SELECT count() FROM u").scalar() == 30
+
+
+UNIQ = (
+    "PROJECTION p (SELECT v, uniqExact(k), argMaxIf(s, k, v > 0) GROUP BY v), "
+    "PROJECTION q (SELECT v, sum(k) GROUP BY v)"
+)
+
+
+def test_states_of_any_function_are_made_wherever_parts_are_written(db: ml.Database) -> None:
+    wide = "SETTINGS min_bytes_for_wide_part = 0, min_bytes_for_full_part_storage = 0, merge_max_chunk_bytes = 4000"
+    table = _create(db, UNIQ, wide)
+
+    def check(*parts: dict[str, int]) -> None:
+        assert _projections(table) == list(parts)
+        expected = "SELECT v, uniqExact(k), argMaxIf(s, k, v > 0) FROM t GROUP BY v ORDER BY v"
+        apart = f"{expected} SETTINGS optimize_use_projections = 0"
+        assert db.sql(expected).rows() == db.sql(apart).rows()
+
+    for number in range(2):
+        rows = f"SELECT number, number % 3, hex(number * {number}) FROM numbers(500)"
+        db.sql(f"INSERT INTO t (k, v, s) {rows}")
+    check({"p": 3, "q": 3}, {"p": 3, "q": 3})
+    db.sql("ALTER TABLE t UPDATE v = 7 WHERE k % 5 = 1")
+    table.apply_mutations()
+    check({"p": 4, "q": 4}, {"p": 4, "q": 4})
+    table.clear_projection("p")
+    assert table.materialize_projection("p") == 2
+    check({"p": 4, "q": 4}, {"p": 4, "q": 4})
+    db.sql("OPTIMIZE TABLE t FINAL")
+    check({"p": 4, "q": 4})
+    db.sql("ALTER TABLE t DELETE WHERE v = 0")
+    table.apply_mutations()
+    check({"p": 3, "q": 3})
+
+
+def test_without_clickhouse_parts_lack_what_it_makes_and_merges_are_left_to_others(
+    db: ml.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = _create(db, UNIQ)
+    monkeypatch.setattr(engine, "available", lambda: False)
+    for _ in range(2):
+        table.append({"k": [1, 2, 3], "v": [1, 1, 2], "s": ["a", "b", "c"]})
+    assert _projections(table) == [{"q": 2}, {"q": 2}]
+    create = f"CREATE TABLE without (k UInt32, v Int32, s String, {UNIQ}) ENGINE = MergeTree ORDER BY k"
+    for act in (
+        lambda: db.sql("OPTIMIZE TABLE t FINAL"),
+        lambda: table.materialize_projection("p"),
+        lambda: table.env.check_merges(table.schema),
+        lambda: table.add_projection("r", "SELECT uniq(k)"),
+        lambda: db.sql(create),
+        lambda: db.sql("ALTER TABLE t ADD PROJECTION r (SELECT uniq(k))"),
+    ):
+        with pytest.raises(ml.MergelakeError, match="pip install") as caught:
+            act()
+        assert caught.value.name == "SUPPORT_IS_DISABLED"
+    assert "without" not in db.tables()
+    monkeypatch.undo()
+    db.sql("OPTIMIZE TABLE t FINAL")
+    assert _projections(table) == [{"p": 2, "q": 2}]
