@@ -31,7 +31,18 @@ from tests.helpers.mutations.sides import Ours, Rows, code_of
 NOT_IMPLEMENTED = (46, 48, 386)
 BY_VALUE = (6, 27, 38, 41, 53, 69, 70, 72, 131, 321, 349, 407, 469, 691, 36)
 """Codes with which rows are refused that the statement met. ClickHouse takes some such statements, and fails later."""
-FEATURES = ("constraints", "indexes", "ttl", "projections", "partitions", "moves", "kinds", "engines", "several")
+FEATURES = (
+    "constraints",
+    "indexes",
+    "ttl",
+    "projections",
+    "partitions",
+    "moves",
+    "kinds",
+    "engines",
+    "several",
+    "replaced",
+)
 SHRINK_S = 60.0
 FOLDERS = "/dev/shm" if Path("/dev/shm").is_dir() else None
 SETTINGS = {
@@ -105,7 +116,7 @@ class Play:
         self.known: dict[str, Known] = {}
         self.final = ""
         """What a query needs for rows that do not depend on merges."""
-        for name in TABLES:
+        for name in (*TABLES, "v"):
             self.session.query(f"DROP TABLE IF EXISTS {name} SYNC")
 
     def draw(self, statements: int, features: Sequence[str] = FEATURES) -> None:
@@ -171,9 +182,9 @@ class Play:
         for other in self.elsewhere:
             if other.writes and self.events.random() < 0.4:
                 return other.run(self.folder.name, text)
-        if text.startswith("CREATE TABLE") and "ReplacingMergeTree" in text:
+        if "ENGINE = ReplacingMergeTree" in text:
             self.final = " FINAL"
-        if self.node is not None and text.startswith("CREATE TABLE"):
+        if self.node is not None and "ENGINE = " in text:
             text += ", merge_upload_policy = 'volatile', merge_selector_base = 2"
         try:
             self.db.sql(text)
@@ -208,11 +219,15 @@ class Play:
             if not self.db.warehouse.has_table(f"default.{name}"):
                 continue
             named = re.search(rf"\b{name}\b", text) is not None
+            if ran and "REPLACE TABLE" in text:
+                self.remembered = [each for each in self.remembered if each[0] != name or not named]
             if ran and named:
                 self._learn(name, may_alter=text.startswith(("CREATE", "ALTER")))
             elif self.events.random() < 0.7:
                 continue
             self._compare(name)
+        if self.events.random() < 0.15:
+            self._compare_view()
         if self.remembered and self.events.random() < 0.25:
             name, version, query, rows = self.events.choice(self.remembered)
             self._equal(_from(query, name, f"{name} AS OF VERSION {version}"), rows)
@@ -248,6 +263,20 @@ class Play:
             self._equal(group, sorted(self._theirs(group)))
         if self.events.random() < 0.06:
             self._published(name, query, known.rows)
+
+    def _compare_view(self) -> None:
+        """Compare the rows of the view, or the errors if its table has changed so that it has none."""
+        query = "SELECT * FROM v"
+        try:
+            theirs: Rows | int = sorted(_rows(self.session.query(query, "TSV").bytes()))
+        except RuntimeError as problem:
+            theirs = code_of(problem)
+        try:
+            ours: Rows | int = sorted(_rows(self.db.sql(query).encoded("TSV")))
+        except MergelakeError as problem:
+            ours = problem.code
+        if ours != theirs:
+            raise self._differs("a view differs", f"ClickHouse {theirs}", f"here {ours}")
 
     def query(self, name: str) -> str:
         """All rows of a table."""
@@ -327,7 +356,7 @@ class Play:
 
 def _as_theirs(text: str) -> str:
     """A statement for ClickHouse, where UPDATE needs columns that the tables have not."""
-    if text.startswith("CREATE TABLE"):
+    if "ENGINE = " in text:
         return text + UNMERGED
     return re.sub(r"^UPDATE (\w) SET ", r"ALTER TABLE \1 UPDATE ", text)
 
