@@ -112,7 +112,7 @@ class Play:
         self.db = Database(Warehouse(self.store))
         self.node = Warehouse(self.store).node("n", local=MemoryStore()) if self.events.random() < 0.5 else None
         """A node that merges on a disk of its own, a step at a time."""
-        self.remembered: list[tuple[str, int, str, Rows]] = []
+        self.remembered: list[tuple[str, str, str, Rows]] = []
         self.known: dict[str, Known] = {}
         self.final = ""
         """What a query needs for rows that do not depend on merges."""
@@ -231,7 +231,7 @@ class Play:
             self._compare_view()
         if self.remembered and self.events.random() < 0.25:
             name, version, query, rows = self.events.choice(self.remembered)
-            self._equal(_from(query, name, f"{name} AS OF VERSION {version}"), rows)
+            self._equal(_from(query, name, f"{name} AS OF {version}"), rows)
 
     def _learn(self, name: str, *, may_alter: bool) -> None:
         """Ask ClickHouse for a table, and compare its columns."""
@@ -253,7 +253,13 @@ class Play:
         known, query = self.known[name], self.query(name)
         self._equal(query, known.rows)
         if self.events.random() < 0.2:
-            self.remembered.append((name, self.db.table(name).refresh(), query, known.rows))
+            table = self.db.table(name)
+            version = f"VERSION {table.refresh()}"
+            if self.events.random() < 0.3:
+                tag = f"f{len(self.script)}"
+                table.freeze(tag)
+                version = f"TAG '{tag}'"
+            self.remembered.append((name, version, query, known.rows))
         for other in self.elsewhere:
             if self.events.random() < 0.5:
                 self._equal(f"-- by {type(other).__name__}\n{query}", known.rows, self._read(other, query))
