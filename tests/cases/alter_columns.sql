@@ -169,3 +169,24 @@ ALTER TABLE t (ADD COLUMN m UInt8 MATERIALIZED 5), (MATERIALIZE COLUMN m), (DELE
 ALTER TABLE t UPDATE v = (SELECT max(k) + 1 FROM t) WHERE k IN (SELECT 3), ADD COLUMN w UInt8 DEFAULT 3, DROP PARTITION 0 SETTINGS mutations_sync = 2
 INSERT INTO t (k, v) VALUES (5, 6)
 ALTER TABLE t ADD INDEX i v TYPE minmax, ADD PROJECTION pr (SELECT v ORDER BY v), MATERIALIZE INDEX i, MATERIALIZE PROJECTION pr, DELETE WHERE v = 6 SETTINGS mutations_sync = 2
+
+-- key columns of projections, defaults and expressions
+CREATE TABLE t (p Int8, k Int32, s String, f Int32 DEFAULT k, PROJECTION q (SELECT s, count() GROUP BY s)) ENGINE = MergeTree PARTITION BY k % 3 ORDER BY (k, s)
+ALTER TABLE t RENAME COLUMN s TO z
+ALTER TABLE t RENAME COLUMN k TO z
+ALTER TABLE t RENAME COLUMN k TO s
+ALTER TABLE t DROP COLUMN s
+ALTER TABLE t DROP COLUMN k
+ALTER TABLE t DROP COLUMN f
+ALTER TABLE t DROP COLUMN k
+ALTER TABLE t MODIFY COLUMN k UUID
+ALTER TABLE t MODIFY COLUMN k Int64
+ALTER TABLE t MODIFY COLUMN p UUID
+
+-- texts that a Nullable type cannot hold, and Tuples by names
+CREATE TABLE t (k Int32, a String, b Array(String), n Nullable(String), u Tuple(x Int32, y String)) ENGINE = MergeTree ORDER BY k
+INSERT INTO t VALUES (1, '12', ['1', 'x'], '300', (1, 'a')), (2, 'x', [], NULL, (2, 'b')), (3, '300', ['300'], '7', (3, ''))
+ALTER TABLE t MODIFY COLUMN a Nullable(UInt8) CODEC(ZSTD(3)), MODIFY COLUMN b Array(Nullable(UInt8)), MODIFY COLUMN n UInt8 DEFAULT 5
+ALTER TABLE t MODIFY COLUMN u Tuple(z UInt8)
+ALTER TABLE t MODIFY COLUMN u Tuple(y Nullable(String), z Date, x Int64)
+ALTER TABLE t MODIFY COLUMN a Map(String, UInt8)

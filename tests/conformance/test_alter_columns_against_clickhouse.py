@@ -33,6 +33,9 @@ def test_every_step_is_that_of_clickhouse(tmp_path: Path, oracle: Any, run: str)
         rows = "SELECT *, * EXCEPT k APPLY toTypeName FROM t ORDER BY ALL"
         assert db.sql(rows).encoded("TSV").decode() == str(oracle.query(rows, "TSV")), statement
         assert db.sql(COLUMNS).encoded("TSV").decode() == str(oracle.query(COLUMNS, "TSV")), statement
+        described = "DESCRIBE TABLE t"
+        theirs = str(oracle.query(f"{described} SETTINGS print_pretty_type_names = 0", "TSV"))
+        assert db.sql(described).encoded("TSV").decode() == theirs, statement
 
 
 def _own_error(db: ml.Database, statement: str) -> str:

@@ -37,6 +37,7 @@ MORE = [
     *(f"dateTrunc('{unit}', x)" for unit in ("millisecond", "microsecond", "nanosecond", "Month", "DAY")),
     *(f"toStartOfInterval(x, INTERVAL {count} {unit})" for unit in ("nanosecond", "microsecond", "millisecond", "hour", "day", "week", "month", "year") for count in (2, 7, 100)),
     *(f"x {sign} INTERVAL {count} {unit}" for sign in "+-" for unit in ("second", "hour", "day", "month", "quarter", "year") for count in (1, 13)),
+    "toString(x) + INTERVAL 1 DAY", "INTERVAL 1 YEAR + toString(x)", "toString(x) - INTERVAL 3 MICROSECOND", "subtractMonths(toString(x), 1)",
     "x + 40", "x - 40", "x + 0.5", "toInt32(x)", "toUInt16(x)", "toFloat64(x)", "toInt64(x)", "CAST(x AS Date)", "CAST(x AS Date32)", "CAST(x AS DateTime('UTC'))", "CAST(x AS DateTime64(3, 'UTC'))", "toDateTime(x, 'Asia/Tokyo')", "toDateTime64(x, 9)", "toDateTime64(x, 0, 'UTC')",
     "toDayOfWeek(x, 1)", "toStartOfWeek(x, 3)", "toStartOfWeek(x, 9)", "toDayOfWeek(x, 2)", "toDayOfWeek(x, 7)", "toDayOfWeek(x, 256)",
     *(f"{name}(x, {mode})" for name in ("toWeek", "toYearWeek", "toLastDayOfWeek") for mode in (*range(10), 15, 200, 256, -1, "n", "'UTC'")),

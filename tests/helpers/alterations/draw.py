@@ -30,12 +30,19 @@ class Drawing:
     rows: int = 0
     replacing: bool = False
     """Whether rows are those of the newest insert of their key; rows that are no longer shown may be gone or not."""
-    sampled: bool = False
+    orders: dict[str, str] = field(default_factory=dict)
+    """The sorting key of each table."""
     combined: bool = False
     """Whether a statement had a second command already: one is enough, so that no statement has two mistakes."""
 
     def creations(self) -> list[str]:
         """Both tables."""
+        self.replacing = "engines" in self.features and self.rng.random() < 0.12
+        tail = self._definition(TABLES)
+        return [f"CREATE TABLE {table} {tail}" for table in TABLES]
+
+    def _definition(self, tables: Sequence[str]) -> str:
+        """What comes after the names of new tables, which are alike."""
         rng = self.rng
         columns = [
             f"p {rng.choice(('Int8', 'Int8', 'Int64'))}", f"k {rng.choice(('Int32', 'Int32', 'Int16'))}",
@@ -50,15 +57,14 @@ class Drawing:
         if rng.random() < 0.3:
             settings.pop()
         engine = "MergeTree"
-        self.replacing = "engines" in self.features and rng.random() < 0.12
-        self.sampled = not self.replacing and rng.random() < 0.1
         if self.replacing:
             engine, order = "ReplacingMergeTree", rng.choice(("(k, s, p)", "(s, p, k)"))
             settings.append("deduplicate_merge_projection_mode = 'rebuild'")
-        if self.sampled:
+        elif rng.random() < 0.1:
             order = "(intHash32(k), s) SAMPLE BY intHash32(k)"
+        self.orders.update((table, order.partition(" SAMPLE")[0]) for table in tables)
         tail = f"ENGINE = {engine}{f' PARTITION BY {key}' if key else ''} ORDER BY {order}"
-        return [f"CREATE TABLE {t} ({', '.join(columns)}) {tail} SETTINGS {', '.join(settings)}" for t in TABLES]
+        return f"({', '.join(columns)}) {tail} SETTINGS {', '.join(settings)}"
 
     def statements(self, tables: Mapping[str, Sequence[Shown]], partitions: Mapping[str, Sequence[str]]) -> list[str]:
         """One statement, or a few that belong together. `partitions`: ids of those with parts, by table."""
@@ -68,6 +74,8 @@ class Drawing:
         kinds = [self._insert] * 5 + [self._update] * 2 + [self._delete, self._optimize]
         if not self.detached:
             kinds += [self._alter] * 9
+            if "replaced" in self.features:
+                kinds += [rng.choice((self._replace, self._view, self._view))]
             if {c.name for c in tables["t"]} == {c.name for c in tables["u"]}:
                 kinds += [self._copy]
         if "partitions" in self.features:
@@ -96,6 +104,21 @@ class Drawing:
         other = "u" if table == "t" else "t"
         names = ", ".join(c.quoted for c in columns if c.is_written and c.is_readable)
         return [f"INSERT INTO {other} ({names}) SELECT {names} FROM {table} WHERE k = {self.rng.choice((1, 7))}"]
+
+    def _replace(self, table: str, columns: Sequence[Shown], ids: Sequence[str]) -> list[str]:
+        """Another table in the place of one, perhaps with rows."""
+        if self.rng.random() < 0.5:
+            return self._insert(table, columns, ids)
+        self.lacking = {(of, column) for of, column in self.lacking if of != table}
+        return [f"CREATE OR REPLACE TABLE {table} {self._definition((table,))}"]
+
+    def _view(self, table: str, columns: Sequence[Shown], ids: Sequence[str]) -> list[str]:
+        """A view, which is read from then on, whatever its table becomes."""
+        able = [c for c in columns if c.is_readable]
+        shown = self.rng.sample(able, self.rng.randrange(1, len(able) + 1))
+        final = " FINAL" if self.replacing else ""
+        where = self.rng.choice(("", f" WHERE {self._condition(columns)}"))
+        return [f"CREATE OR REPLACE VIEW v AS SELECT {', '.join(c.quoted for c in shown)} FROM {table}{final}{where}"]
 
     def _literal(self, column: Shown) -> str:
         return self.rng.choice(literals(column))
@@ -138,7 +161,8 @@ class Drawing:
         draws = [self._add, self._add, self._drop, self._rename, self._rename, self._comment, self._clear]
         draws += [self._default, self._wrong, self._modify, self._modify, self._property]
         for feature, draw in (("constraints", self._constraint), ("indexes", self._index), ("ttl", self._ttl),
-                              ("projections", self._projection), ("several", self._several)):  # fmt: skip
+                              ("projections", self._projection), ("several", self._several),
+                              ("several", self._key)):  # fmt: skip
             if feature in self.features:
                 draws += [draw] * 2
         commands = rng.choice(draws)(tables, columns)
@@ -248,6 +272,16 @@ class Drawing:
             commands += self._add(tables, [c for c in columns if c.is_key], unused)
         rng.shuffle(commands)
         return [", ".join(commands)] if commands else self._comment(tables, columns)
+
+    def _key(self, tables: Sequence[str], columns: Sequence[Shown]) -> list[str]:
+        """A longer sorting key."""
+        order = self.orders[tables[0]]
+        if self.rng.random() < 0.6 or order == "tuple()" or ", o)" in order:
+            return self._property(tables, columns)
+        longer = f"({order.strip('()')}, o)" if "%" not in order and "Hash" not in order else f"{order[:-1]}, o)"
+        self.orders.update((table, longer) for table in tables)
+        kind = self.rng.choice(("Int32", "String", "Date", "UInt8"))
+        return [f"ADD COLUMN o {kind}, MODIFY ORDER BY {longer}"]
 
     def _wrong(self, tables: Sequence[str], columns: Sequence[Shown]) -> list[str]:
         """Mostly refused."""

@@ -19,7 +19,7 @@ PLAIN = (
     "Array(Tuple(UInt8, String))", "Map(String, Array(String))", "Array(Array(UInt8))",
 )  # fmt: skip
 CHANGES: Mapping[str, tuple[str, ...]] = {
-    "UInt8": ("UInt16", "Int32", "UInt64", "Nullable(UInt8)", "Float64", "Bool", "Decimal(9, 2)"),
+    "UInt8": ("UInt16", "Int32", "UInt64", "Nullable(UInt8)", "Float64", "Decimal(9, 2)"),
     "Int16": ("Int32", "Int64", "UInt8", "Nullable(Int16)", "Date", "Nullable(Int64)"),
     "Int32": ("Int64", "Nullable(Int32)", "UInt8", "Decimal(18, 4)", "DateTime('UTC')", "Array(Int32)", "UUID"),
     "UInt64": ("Int64", "Nullable(UInt64)", "UInt8", "Int128"),
@@ -64,7 +64,10 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
     "UUID": ("Nullable(UUID)", "Int32"),
     "IPv4": ("UInt32", "Nullable(IPv4)"),
 }  # fmt: skip
-"""What the type of a column is changed to, beside String; some values, or all, cannot be."""
+"""What the type of a column is changed to, beside String; some values, or all, cannot be.
+
+Not UInt8 to Bool: ClickHouse keeps a 255 as it is, shows it as `true`, and remembers it at the next change of the type.
+"""
 CODECS = ("ZSTD(3)", "LZ4HC(4)", "NONE", "Delta, ZSTD", "T64, LZ4", "Gorilla, ZSTD(1)", "Default")
 
 
@@ -85,7 +88,7 @@ class Shown:
     @property
     def is_key(self) -> bool:
         """Whether it is one of those that are never altered."""
-        return self.name in ("p", "k", "s")
+        return self.name in ("p", "k", "s", "o")
 
     @property
     def is_readable(self) -> bool:

@@ -12,13 +12,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from mergelake.core.errors import MergelakeError
+from mergelake.core.errors import ConflictError, MergelakeError
 from mergelake.lake.warehouse import Warehouse
 from mergelake.parts import rewrite as rewrite_columns
 from mergelake.sql.database import Database
@@ -34,13 +34,24 @@ from tests.helpers.mutations.sides import Ours, Rows, code_of
 NOT_IMPLEMENTED = (46, 48, 386)
 BY_VALUE = (6, 27, 38, 41, 53, 69, 70, 72, 131, 321, 349, 407, 469, 691, 36)
 """Codes with which rows are refused that the statement met. ClickHouse takes some such statements, and fails later."""
-FEATURES = ("constraints", "indexes", "ttl", "projections", "partitions", "moves", "kinds", "engines", "several")
+FEATURES = (
+    "constraints",
+    "indexes",
+    "ttl",
+    "projections",
+    "partitions",
+    "moves",
+    "kinds",
+    "engines",
+    "several",
+    "replaced",
+)
 SHRINK_S = 60.0
 FOLDERS = "/dev/shm" if Path("/dev/shm").is_dir() else None
 SETTINGS = {
     "mutations_sync": 2, "alter_sync": 2, "lightweight_deletes_sync": 2, "session_timezone": "'UTC'",
     "allow_suspicious_low_cardinality_types": 1, "allow_suspicious_indices": 1, "materialize_ttl_after_modify": 0,
-    "lightweight_mutation_projection_mode": "'rebuild'", "print_pretty_type_names": 0,
+    "lightweight_mutation_projection_mode": "'rebuild'", "max_threads": 1, "print_pretty_type_names": 0,
 }  # fmt: skip
 
 
@@ -103,12 +114,12 @@ class Play:
         self.db = Database(Warehouse(self.store))
         self.node = Warehouse(self.store).node("n", local=MemoryStore()) if self.events.random() < 0.5 else None
         """A node that merges on a disk of its own, a step at a time."""
-        self.remembered: list[tuple[str, int, str, Rows]] = []
+        self.remembered: list[tuple[str, str, str, Rows]] = []
         self.known: dict[str, Known] = {}
         self.final = ""
         """What a query needs for rows that do not depend on merges."""
         self.server = Server(self.session)
-        for name in TABLES:
+        for name in (*TABLES, "v"):
             self.session.query(f"DROP TABLE IF EXISTS {name} SYNC")
 
     def draw(self, statements: int, features: Sequence[str] = FEATURES) -> None:
@@ -174,9 +185,9 @@ class Play:
         for other in self.elsewhere:
             if other.writes and self.events.random() < 0.4:
                 return other.run(self.folder.name, text)
-        if text.startswith("CREATE TABLE") and "ReplacingMergeTree" in text:
+        if "ENGINE = ReplacingMergeTree" in text:
             self.final = " FINAL"
-        if self.node is not None and text.startswith("CREATE TABLE"):
+        if self.node is not None and "ENGINE = " in text:
             text += ", merge_upload_policy = 'volatile', merge_selector_base = 2"
         try:
             self.db.sql(text)
@@ -195,7 +206,8 @@ class Play:
         table = self.db.table(rng.choice(tables))
         shape = rng.random()
         if shape < 0.4:
-            rewrite(_Worker(table), rng)
+            with suppress(ConflictError):  # a node was faster
+                rewrite(_Worker(table), rng)
         elif shape < 0.7:
             table.optimize()
         elif shape < 0.8:
@@ -213,14 +225,18 @@ class Play:
             if not self.db.warehouse.has_table(f"default.{name}"):
                 continue
             named = re.search(rf"\b{name}\b", text) is not None
+            if ran and "REPLACE TABLE" in text:
+                self.remembered = [each for each in self.remembered if each[0] != name or not named]
             if ran and named:
                 self._learn(name, may_alter=text.startswith(("CREATE", "ALTER")))
             elif self.events.random() < 0.7:
                 continue
             self._compare(name)
-        if self.remembered and self.events.random() < 0.4:
+        if self.events.random() < 0.15:
+            self._compare_view()
+        if self.remembered and self.events.random() < 0.25:
             name, version, query, rows = self.events.choice(self.remembered)
-            self._equal(_from(query, name, f"{name} AS OF VERSION {version}"), rows)
+            self._equal(_from(query, name, f"{name} AS OF {version}"), rows)
 
     def _learn(self, name: str, *, may_alter: bool) -> None:
         """Ask ClickHouse for a table, and compare its columns."""
@@ -242,16 +258,37 @@ class Play:
         known, query = self.known[name], self.query(name)
         self._equal(query, known.rows)
         if self.events.random() < 0.2:
-            self.remembered.append((name, self.db.table(name).refresh(), query, known.rows))
+            table = self.db.table(name)
+            version = f"VERSION {table.refresh()}"
+            if self.events.random() < 0.3:
+                tag = f"f{len(self.script)}"
+                table.freeze(tag)
+                version = f"TAG '{tag}'"
+            self.remembered.append((name, version, query, known.rows))
         for other in self.elsewhere:
             if self.events.random() < 0.5:
                 self._equal(f"-- by {type(other).__name__}\n{query}", known.rows, self._read(other, query))
-        self._equal(f"{query} WHERE {known.where}", known.chosen)
+        if self.events.random() < 0.5:
+            self._equal(f"{query} WHERE {known.where}", known.chosen)
         if not self.final and self.events.random() < 0.2:
             group = f"SELECT {self.events.choice(GROUPS)} FROM {name} GROUP BY ALL"
             self._equal(group, sorted(self._theirs(group)))
         if self.events.random() < 0.06:
             self._published(name, known.rows)
+
+    def _compare_view(self) -> None:
+        """Compare the rows of the view, or the errors if its table has changed so that it has none."""
+        query = "SELECT * FROM v"
+        try:
+            theirs: Rows | int = sorted(rows_of(self.session.query(query, "TSV").bytes()))
+        except RuntimeError as problem:
+            theirs = code_of(problem)
+        try:
+            ours: Rows | int = sorted(rows_of(self.db.sql(query).encoded("TSV")))
+        except MergelakeError as problem:
+            ours = problem.code
+        if ours != theirs:
+            raise self._differs("a view differs", f"ClickHouse {theirs}", f"here {ours}")
 
     def query(self, name: str) -> str:
         """All rows of a table."""
@@ -320,7 +357,7 @@ class Play:
 
 def _as_theirs(text: str) -> str:
     """A statement for ClickHouse, where UPDATE needs columns that the tables have not."""
-    if text.startswith("CREATE TABLE"):
+    if "ENGINE = " in text:
         return text + UNMERGED
     return re.sub(r"^UPDATE (\w) SET ", r"ALTER TABLE \1 UPDATE ", text)
 
@@ -415,6 +452,8 @@ def main(arguments: Sequence[str]) -> None:
             except Exception as problem:
                 failed += 1
                 print(f"---- {problem}", flush=True)
+            if number % 50 == 49:
+                print(f"{number + 1} at {time.strftime('%H:%M')}", file=sys.stderr, flush=True)
     print(", ".join(f"{count} {name}" for name, count in sorted(tally.items())))
     print(f"{failed} differ")
 

@@ -65,12 +65,23 @@ def test_a_type_that_changed_several_times_is_converted_step_by_step() -> None:
     assert converted(array.drop_null(), int32, text).to_pylist() == [b"300", b"5"]
 
 
+def test_a_text_that_cannot_be_read_is_null_where_it_may_be() -> None:
+    texts = pa.array([b"12", b"x", b"300", None], pa.binary())
+    nullable = parse_type("Nullable(String)")
+    assert converted(texts, nullable, parse_type("Nullable(UInt8)")).to_pylist() == [12, None, None, None]
+    only = texts.take([0, 2, 3])
+    assert evolve(only, nullable, parse_type("UInt8"), "7").to_pylist() == [12, 44, 7]  # what replaces NULL is for NULL
+
+
 @pytest.mark.parametrize(
     ("stored", "wanted", "null", "fails"),
     [
         ("Int32", "UInt8", "", False),
         ("Int32", "String", "", False),
         ("String", "Int32", "", True),
+        ("String", "Nullable(Int32)", "", False),
+        ("String", "Nullable(Bool)", "", True),
+        ("Nullable(String)", "Int32", "5", True),
         ("Nullable(Int32)", "Int32", "", True),
         ("Nullable(Int32)", "Int32", "5", False),
         ("Enum8('a' = 1, 'b' = 2)", "Enum8('b' = 2)", "", True),
