@@ -31,6 +31,8 @@ ADDED = (
 )  # fmt: skip
 CHANGES = {"UInt8": "String", "Nullable(Int32)": "Nullable(String)", "Int16": "String", "Array(UInt8)": "Array(String)"}
 VALUES = {"UInt8": "3", "Nullable(Int32)": "-4", "String": "'z'", "Int16": "8", "LowCardinality(String)": "'l'"}
+NO_MERGES = "max_bytes_to_merge_at_max_space_in_pool = 1, max_bytes_to_merge_at_min_space_in_pool = 1"
+"""Of ClickHouse's own."""
 DESCRIBED = "SELECT name, type, default_kind FROM system.columns WHERE database = 'absent' AND table = 't'"
 
 
@@ -108,7 +110,7 @@ def test_parts_have_the_columns_of_clickhouse(session: Any, number: int) -> None
     rng = random.Random(f"{SEED}/{number}")
     both = Both(session, rng)
     engine, wide = rng.choice(ENGINES), rng.choice((0, 1 << 30))
-    settings = f"min_bytes_for_wide_part = {wide}, allow_dimensions_outside_sorting_key = 1"
+    settings = f"min_bytes_for_wide_part = {wide}, allow_dimensions_outside_sorting_key = 1, {NO_MERGES}"
     both.run(f"CREATE TABLE absent.t (k Int32, v Int64) ENGINE = {engine} ORDER BY k SETTINGS {settings}")
     with mock.patch.object(rewrite, "REWRITTEN_WHOLE_BYTES", rng.choice((0, 1 << 30))):
         for at in range(14):

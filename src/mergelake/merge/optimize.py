@@ -18,7 +18,7 @@ from mergelake.core.schema import TableSchema
 from mergelake.core.settings import TableSettings
 from mergelake.log.immutable import immutable_partitions
 from mergelake.log.state import ActivePart, VolatilePart
-from mergelake.log.volatile import covered, lacking
+from mergelake.log.volatile import covered, lacking, outermost
 from mergelake.merge.commit import commit_merges
 from mergelake.merge.deduplicate import deduplicated_columns
 from mergelake.merge.plan import MergeTask, plan_merge
@@ -115,7 +115,7 @@ def _ttl_merge(
         parts = list(group)
         if parts[0].info.partition_id in kept:
             continue
-        live = volatile.get(parts[0].info.partition_id, ())
+        live = outermost(volatile.get(parts[0].info.partition_id, ()))
         busy = {p.manifest.id for p in parts if lacking(snapshot.mutations, p.info) or covered(live, p.info)}
         merge = select_ttl_merge(parts, ttl, snapshot.settings, now, bytes_max=limit, busy=busy)
         if merge is not None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from mergelake.log.immutable import immutable_partitions
 from mergelake.log.state import ActivePart
-from mergelake.log.volatile import covered, pending
-from mergelake.merge.plan import plan_merge
+from mergelake.log.volatile import covered, lacking, outermost, pending
+from mergelake.merge.plan import MergeSource, MergeTask
 from mergelake.merge.ttl import plan_expiry
 from mergelake.merge.ttl_drop import droppable_in
 from mergelake.merge.ttl_select import TtlMemory, select_ttl_merge
@@ -54,7 +54,7 @@ def ttl_merge(node: NodeView, table: TableView, memory: Memory, candidates: Cand
     for name in times.merges(now):
         if immutable_partitions(state, [name]):
             continue
-        parts, live = state.partitions.get(name, ()), state.volatile.get(name, ())
+        parts, live = state.partitions.get(name, ()), outermost(state.volatile.get(name, ()))
         busy = {
             part.manifest.id
             for part in parts
@@ -71,6 +71,6 @@ def expires(node: NodeView, table: TableView, parts: Sequence[ActivePart]) -> bo
     state = table.state
     if not has_ttl(state.schema) or immutable_partitions(state, [parts[0].info.partition_id]):
         return False
-    task = plan_merge(table.table_id, state.schema, parts, mutations=state.mutations, time_ms=node.now_ms)
-    expiry = plan_expiry(task)
+    sources = tuple(MergeSource(p.info, p.manifest, lacks=lacking(state.mutations, p.info)) for p in parts)
+    expiry = plan_expiry(MergeTask(table.table_id, state.schema, sources, parts[0].info, time_ms=node.now_ms))
     return expiry is not None and (expiry.removes or expiry.recompression is not None)

@@ -98,7 +98,8 @@ class Spending:
 def _bytes_under_way(table: TableView, rules: BudgetRules) -> Iterator[int]:
     """Bytes that uploads and merges of settled parts are about to write to the store: of all nodes, as far as known."""
     for ids in table.merging.keys() - table.mutating - table.expiring:
-        yield sum(p.manifest.bytes_on_disk for p in table.state.partitions[table.merging[ids]] if p.manifest.id in ids)
+        sources = table.state.partitions.find(table.merging[ids], tuple(ids), 0)  # those that are still active
+        yield sum(source.manifest.bytes_on_disk for source in sources)
     sent = table.uploading | table.uploaded
     for name, live in table.state.volatile.items():
         parts = table.state.partitions.get(name, ())

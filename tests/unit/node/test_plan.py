@@ -142,6 +142,12 @@ def test_a_merge_that_is_not_the_same_whenever_it_runs_is_never_volatile():
     assert not only(plan(shared), Propose)
 
 
+def test_a_running_merge_of_a_partition_that_is_gone_holds_up_nothing():
+    shared = Shared()
+    shared.insert(6)
+    assert plan(shared, merging={frozenset({"f" * 32}): "dropped"}) == plan(shared) != []
+
+
 def test_a_volatile_part_whose_bytes_are_elsewhere_is_a_barrier():
     shared = Shared(write_amplification_target=1.0)  # nothing is uploaded
     shared.insert(11)
