@@ -117,8 +117,9 @@ class Stage(World):
 def schedules(depth: int, first: int | None = None) -> Iterator[list[int]]:
     """Every schedule of `depth` choices, each played; those that begin with `first`, or all."""
     schedule = [first or 0, *[0] * (depth - 1)]
-    while True:
-        with simulated(), mock.patch("mergelake.log.commit._BACKOFF_MAX_S", 0.0):
+    # What was decoded is remembered from schedule to schedule: most entries are the same in all of them.
+    with simulated(), mock.patch("mergelake.log.commit._BACKOFF_MAX_S", 0.0):
+        while True:
             stage = Stage()
             try:
                 chosen, options = stage.play(schedule)
@@ -126,10 +127,10 @@ def schedules(depth: int, first: int | None = None) -> Iterator[list[int]]:
                 raise AssertionError(f"schedule {schedule}: {failure}") from failure
             finally:
                 stage.kernel.close()
-        yield chosen
-        at = len(chosen) - 1
-        while at >= 0 and schedule[at] + 1 >= options[at]:
-            at -= 1
-        if at < (0 if first is None else 1):
-            return
-        schedule = [*schedule[:at], schedule[at] + 1, *[0] * (depth - at - 1)]
+            yield chosen
+            at = len(chosen) - 1
+            while at >= 0 and schedule[at] + 1 >= options[at]:
+                at -= 1
+            if at < (0 if first is None else 1):
+                return
+            schedule = [*schedule[:at], schedule[at] + 1, *[0] * (depth - at - 1)]

@@ -13,7 +13,7 @@ from mergelake.core.names import PartInfo, merged_name
 from mergelake.gc import fsck
 from mergelake.log import verify
 from mergelake.log.verify import LogProblem
-from mergelake.merge import volatile
+from mergelake.merge import budget, volatile
 from mergelake.merge.commit import commit_merge
 from mergelake.node import disk, plan, worker
 from mergelake.node.disk import copy_part
@@ -60,6 +60,16 @@ def a_merge_is_born_when_it_is_committed():
 def an_upload_is_not_verified():
     """What a power cut left on the disk goes to the store as it is."""
     return mock.patch.object(disk, "_verify", return_value=None)
+
+
+@bug
+def uploads_wait_for_what_others_wrote():
+    """Also where the target has one for each byte: parts stay on a disk for ever."""
+
+    def careless(rules, written, under_way):
+        return (rules.target * (1 + budget.SLACK) - 1) * written.inserted - written.merged - under_way
+
+    return mock.patch.object(budget.BudgetRules, "uploads_left", careless)
 
 
 @bug
