@@ -17,6 +17,7 @@ from mergelake.order.keys import bind_key, table_keys
 from mergelake.order.modes import mode_of
 from mergelake.parts.indexing import index_expressions
 from mergelake.table.alter.renaming import refers_to
+from mergelake.table.define_indexes import varying_function
 from mergelake.views.bound import command_trees
 from mergelake.views.commands import row_commands
 
@@ -55,6 +56,29 @@ def check_not_needed(name: str, schema: TableSchema, going: frozenset[str]) -> N
         if any(mentions(tree, name, schema) for tree in index_expressions(index)):
             message = f"Cannot apply ALTER because it breaks skip index {index.name}: Missing columns: '{name}'"
             raise error("UNKNOWN_IDENTIFIER", message, f"The index {index.name} needs it")
+
+
+def check_lacked(state: State, after: TableSchema) -> None:
+    """BAD_ARGUMENTS for a new default with `now()`, `rand()` and the like if an active part lacks the column.
+
+    Its rows would have another value with each read. An insert computes such a default once.
+    """
+    known = {(c.id, c.default_kind): default_of(c, state.schema) for c in state.schema.stored}
+    for column in after.stored:
+        varying = varying_default(column, after)
+        if varying is None or default_of(column, after) == known.get((column.id, column.default_kind)):
+            continue
+        lacking = next((p for p in state.parts() if p.manifest.rows and column.id not in p.manifest.columns), None)
+        if lacking is not None:
+            message = f"Part {lacking.name} lacks column {column.name}, and {varying}() is another value with each read"
+            hint = "ADD COLUMN with a constant, MATERIALIZE it, and MODIFY COLUMN … DEFAULT afterwards"
+            raise error("BAD_ARGUMENTS", message, hint)
+
+
+def varying_default(column: Column, schema: TableSchema) -> str | None:
+    """The function by which a column's default is another value each time that it is computed, if there is one."""
+    default = default_of(column, schema)
+    return None if default is None else varying_function(default)
 
 
 def mentions(expression: str | SyntaxNode, name: str, schema: TableSchema) -> bool:
