@@ -15,7 +15,6 @@ from mergelake.log.state import PendingMutation, State
 from mergelake.log.volatile import unfinished
 from mergelake.order.keys import bind_key, table_keys
 from mergelake.order.modes import mode_of
-from mergelake.parts.indexing import index_expressions
 from mergelake.table.alter.renaming import refers_to
 from mergelake.table.define_indexes import varying_function
 from mergelake.views.bound import command_trees
@@ -47,15 +46,14 @@ def check_not_of_key(name: str, schema: TableSchema, what: str) -> None:
 
 
 def check_not_needed(name: str, schema: TableSchema, going: frozenset[str]) -> None:
-    """Raise ClickHouse's error if a default or an index needs the column; those of the columns `going` do not count."""
+    """Raise ILLEGAL_COLUMN if a default needs the column; those of the columns `going` do not count.
+
+    (Whether an index does is found out with the schema after the last command, which may drop it.)
+    """
     for column in schema.columns:
         if column.name not in going and column.default and mentions(column.default, name, schema):
             message = f"Cannot drop column {name}, because column {column.name} depends on it"
             raise error("ILLEGAL_COLUMN", message, f"ALTER TABLE … DROP or MODIFY COLUMN {column.name} first")
-    for index in schema.indices:
-        if any(mentions(tree, name, schema) for tree in index_expressions(index)):
-            message = f"Cannot apply ALTER because it breaks skip index {index.name}: Missing columns: '{name}'"
-            raise error("UNKNOWN_IDENTIFIER", message, f"The index {index.name} needs it")
 
 
 def check_lacked(state: State, after: TableSchema) -> None:
