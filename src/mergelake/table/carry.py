@@ -64,7 +64,7 @@ def carried(
                 id=ids.new_id(),
                 base_version=base_version,
                 level=part.info.level,
-                columns=tuple(older[part.manifest.schema_version].ids[old] for old in part.manifest.columns),
+                columns=tuple(older[part.manifest.schema_version].ids.get(id, id) for id in part.manifest.columns),
                 schema_version=older[part.manifest.schema_version].version,
                 ttl={times[name]: held for name, held in part.manifest.ttl.items() if name in times},
                 projections={
@@ -151,7 +151,7 @@ class _Older:
 
     version: int
     ids: dict[int, int]
-    """Id of each of its columns -> there."""
+    """Id of each of its columns -> there. (The mask of deleted rows is in no schema, and has the same everywhere.)"""
 
 
 def _older_schemas(state: State, parts: Sequence[ActivePart], there: State) -> tuple[list[TableOp], dict[int, _Older]]:

@@ -86,14 +86,16 @@ def missing_column(column: Column, within: str) -> MergelakeError:
     return error("UNKNOWN_IDENTIFIER", f"Missing columns: '{column.name}' while processing: '{within}'", hint)
 
 
+def varying_function(tree: SyntaxNode) -> str | None:
+    """A function in an expression that does not give the same for the same row again, if there is one."""
+    return min(_functions(tree) & VARYING, default=None)
+
+
 def check_deterministic(tree: SyntaxNode) -> None:
     """Refuse a key or an index that is not deterministic."""
-    varying = sorted(_functions(tree) & VARYING)
-    if varying:
-        raise error(
-            "BAD_ARGUMENTS",
-            f"Expression must be deterministic but it contains non-deterministic part `{varying[0]}()`",
-        )
+    if (varying := varying_function(tree)) is not None:
+        message = f"Expression must be deterministic but it contains non-deterministic part `{varying}()`"
+        raise error("BAD_ARGUMENTS", message)
 
 
 def check_repeated(tree: SyntaxNode, schema: TableSchema) -> None:

@@ -59,6 +59,7 @@ def check_fits(handle: TableHandle, part: PartManifest, schema: TableSchema, *, 
     """
     old = handle.log.state.schemas[part.schema_version]
     reason = _other_frame(old, schema) or (None if attached else _other_values(old, schema))
+    reason = reason or _varying_value(part, schema)
     if reason is not None:
         hint = "It was detached before" if attached else "Insert the rows again"
         raise ConflictError(f"The table was altered meanwhile: {reason}", hint=hint)
@@ -97,6 +98,17 @@ def _other_values(old: TableSchema, new: TableSchema) -> str | None:
         if was is not None and column.default_kind == "MATERIALIZED" and _given(was) != _given(column):
             return f"column {column.name} is computed in another way"
     return None
+
+
+def _varying_value(part: PartManifest, schema: TableSchema) -> str | None:
+    """Why rows of a part would have other values with each read."""
+    lacking = [column for column in schema.stored if column.default and column.id not in part.columns]
+    if not lacking:
+        return None
+    from mergelake.table.alter.needs import varying_default  # loads kernels that opening a table does not need
+
+    name = next((column.name for column in lacking if varying_default(column, schema) is not None), None)
+    return None if name is None else f"rows have no value in column {name}, which each insert computes anew"
 
 
 def _given(column: Column) -> tuple[str, str]:

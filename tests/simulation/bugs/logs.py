@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from unittest import mock
 
 from mergelake.gc import collect, log_objects as collect_log
-from mergelake.log import checkpoint, commit, tags, tail, truncate
+from mergelake.log import checkpoint, checkpointing, tags, tail, truncate
 from mergelake.log.part_map import Partitions
 from mergelake.log.volatile import covered
 from tests.simulation.bugs.registry import both, bug
@@ -140,13 +140,14 @@ def checkpoints_within_history_are_not_needed():
 @bug
 def a_checkpoint_is_written_over_an_emptied_one():
     """A writer that slept brings back a checkpoint behind which entries are gone."""
-    real = commit.Log._write
+    real = checkpointing.Checkpointing._write
 
-    def careless(self, state, known, backend):
+    def careless(self, newest):
+        state = newest.state
         self._store.put(self._reader.checkpoint_key(state.version), self._machine.encode(state))
-        real(self, state, known, backend)
+        real(self, newest)
 
-    return mock.patch.object(commit.Log, "_write", careless)
+    return mock.patch.object(checkpointing.Checkpointing, "_write", careless)
 
 
 @bug

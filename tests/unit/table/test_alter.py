@@ -164,6 +164,27 @@ def test_a_column_that_stands_for_a_constant_stays_in_an_unfinished_mutation(com
         db.sql(f"ALTER TABLE t {command}")
 
 
+@pytest.mark.parametrize("default", ["now()", "toString(rand())", "toString(al + rand())"])
+def test_no_part_lacks_a_column_whose_default_is_another_one_each_time(db, tmp_path, default):
+    late = ml.connect(str(tmp_path)).table("t")
+    db.sql("ALTER TABLE t DETACH PARTITION 1")
+    for command in (f"ADD COLUMN z String DEFAULT {default}", f"MODIFY COLUMN s DEFAULT {default}, CLEAR COLUMN s"):
+        with refused(db, "BAD_ARGUMENTS", "with each read"):
+            db.sql(f"ALTER TABLE t {command}")
+    db.sql("ALTER TABLE t ADD COLUMN z String DEFAULT 'old'")
+    db.sql("ALTER TABLE t MATERIALIZE COLUMN z")
+    db.table("t").apply_mutations()
+    db.sql(f"ALTER TABLE t MODIFY COLUMN z DEFAULT {default}")
+    for do in (lambda: db.sql("ALTER TABLE t ATTACH PARTITION 1"), lambda: late.append({"k": [3], "p": [1]})):
+        with pytest.raises(ml.ConflictError, match="have no value in column z"):
+            do()
+    late.append({"k": [3], "p": [1]})
+    first, second = read(db, "k, z"), read(db, "k, z")
+    assert first == second
+    assert first[0] == (2, "old")
+    assert first[1][1]
+
+
 def test_a_default_gets_no_updated_column_by_way_of_an_alias(db):
     db.sql("ALTER TABLE t ADD COLUMN z Int64 DEFAULT al")
     db.sql("ALTER TABLE t UPDATE x = 100 WHERE 1")

@@ -117,3 +117,14 @@ def test_what_was_carried_into_another_engine_is_detached_and_attached_there(db)
     db.sql("ALTER TABLE c ATTACH PARTITION 1")
     db.sql("OPTIMIZE TABLE c FINAL")
     assert db.sql("SELECT * FROM c").rows() == [(1, 301)]
+
+
+def test_rows_that_a_mask_hides_stay_hidden(db, monkeypatch):
+    monkeypatch.setattr("mergelake.parts.rewrite.REWRITTEN_WHOLE_BYTES", 0)
+    db.sql("INSERT INTO a VALUES (3, 3), (5, 5)")
+    db.sql("ALTER TABLE a MODIFY SETTING min_bytes_for_wide_part = 0, min_rows_for_wide_part = 0")
+    db.sql("OPTIMIZE TABLE a FINAL")
+    db.sql("DELETE FROM a WHERE k = 3")
+    db.table("a").apply_mutations()
+    assert [part.manifest.masked for part in db.table("a").handle.log.state.parts()] == [True]
+    assert sorted(moved(db)) == [(1, 300), (5, 5)]

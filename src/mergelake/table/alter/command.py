@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from mergelake.core.errors import error
 from mergelake.core.schema import TableSchema
-from mergelake.table.alter.columns import RenameColumn
+from mergelake.table.alter.columns import DropColumn, RenameColumn
 from mergelake.table.alter.keys import check_new_key
 from mergelake.table.alter.modify_column import ModifyColumn, in_one_step
 from mergelake.table.define_texts import check_texts
@@ -38,6 +38,8 @@ def altered(schema: TableSchema, commands: Sequence[SchemaCommand]) -> TableSche
         if not isinstance(command, SchemaCommand):
             raise error("TYPE_MISMATCH", f"{command!r} is no command of ALTER TABLE", "See mergelake.table.alter")
         check_texts(command)
+    if {*schema.names} <= {command.name for command in commands if isinstance(command, DropColumn)}:
+        raise error("BAD_ARGUMENTS", "Cannot DROP or CLEAR all columns", "DROP TABLE drops the table")
     _check_renames(commands)
     after = schema
     for command in commands:

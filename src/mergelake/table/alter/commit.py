@@ -11,7 +11,7 @@ from mergelake.log.schema_rules import outdated_merges
 from mergelake.log.state import ActivePart, State
 from mergelake.table.alter.command import SchemaCommand, altered
 from mergelake.table.alter.keys import check_key_defaults
-from mergelake.table.alter.needs import check_pending
+from mergelake.table.alter.needs import check_lacked, check_pending
 from mergelake.table.alter.values import check_values, parts_to_judge
 from mergelake.table.handle import TableHandle
 
@@ -78,6 +78,7 @@ class Attempt:
         ops: list[TableOp] = [AlterMetadata(replace(after, version=state.schema_version + 1))]
         if after != before.with_settings(after.settings):
             check_pending(state, after)
+            check_lacked(state, after)
             check_key_defaults(state.schemas.values(), before, after)
             self.unjudged = [part for part in parts_to_judge(state, after) if part.manifest.id not in self.judged]
             if self.unjudged:

@@ -15,8 +15,8 @@ from mergelake.log.state import PendingMutation, State
 from mergelake.log.volatile import unfinished
 from mergelake.order.keys import bind_key, table_keys
 from mergelake.order.modes import mode_of
-from mergelake.parts.indexing import index_expressions
 from mergelake.table.alter.renaming import refers_to
+from mergelake.table.define_indexes import varying_function
 from mergelake.views.bound import command_trees
 from mergelake.views.commands import row_commands
 
@@ -46,19 +46,39 @@ def check_not_of_key(name: str, schema: TableSchema, what: str) -> None:
 
 
 def check_not_needed(name: str, schema: TableSchema, going: frozenset[str]) -> None:
-    """Raise ClickHouse's error if a default, a key or an index needs a column that is dropped with the columns `going`.
+    """Raise ClickHouse's error if a default or a key needs a column that is dropped with the columns `going`.
 
-    Defaults of these do not count.
+    Defaults of these do not count. (Whether an index does is found out with the schema after the last command, which
+    may drop it.)
     """
     for column in schema.columns:
         if column.name not in going and column.default and mentions(column.default, name, schema):
             message = f"Cannot drop column {name}, because column {column.name} depends on it"
             raise error("ILLEGAL_COLUMN", message, f"ALTER TABLE … DROP or MODIFY COLUMN {column.name} first")
     check_not_of_key(name, schema, "DROP")
-    for index in schema.indices:
-        if any(mentions(tree, name, schema) for tree in index_expressions(index)):
-            message = f"Cannot apply ALTER because it breaks skip index {index.name}: Missing columns: '{name}'"
-            raise error("UNKNOWN_IDENTIFIER", message, f"The index {index.name} needs it")
+
+
+def check_lacked(state: State, after: TableSchema) -> None:
+    """BAD_ARGUMENTS for a new default with `now()`, `rand()` and the like if an active part lacks the column.
+
+    Its rows would have another value with each read. An insert computes such a default once.
+    """
+    known = {(c.id, c.default_kind): default_of(c, state.schema) for c in state.schema.stored}
+    for column in after.stored:
+        varying = varying_default(column, after)
+        if varying is None or default_of(column, after) == known.get((column.id, column.default_kind)):
+            continue
+        lacking = next((p for p in state.parts() if p.manifest.rows and column.id not in p.manifest.columns), None)
+        if lacking is not None:
+            message = f"Part {lacking.name} lacks column {column.name}, and {varying}() is another value with each read"
+            hint = "ADD COLUMN with a constant, MATERIALIZE it, and MODIFY COLUMN … DEFAULT afterwards"
+            raise error("BAD_ARGUMENTS", message, hint)
+
+
+def varying_default(column: Column, schema: TableSchema) -> str | None:
+    """The function by which a column's default is another value each time that it is computed, if there is one."""
+    default = default_of(column, schema)
+    return None if default is None else varying_function(default)
 
 
 def mentions(expression: str | SyntaxNode, name: str, schema: TableSchema) -> bool:
