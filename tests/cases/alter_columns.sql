@@ -159,3 +159,16 @@ ALTER TABLE t (ADD COLUMN m UInt8 MATERIALIZED 5), (MATERIALIZE COLUMN m), (DELE
 ALTER TABLE t UPDATE v = (SELECT max(k) + 1 FROM t) WHERE k IN (SELECT 3), ADD COLUMN w UInt8 DEFAULT 3, DROP PARTITION 0 SETTINGS mutations_sync = 2
 INSERT INTO t (k, v) VALUES (5, 6)
 ALTER TABLE t ADD INDEX i v TYPE minmax, ADD PROJECTION pr (SELECT v ORDER BY v), MATERIALIZE INDEX i, MATERIALIZE PROJECTION pr, DELETE WHERE v = 6 SETTINGS mutations_sync = 2
+
+-- enums within other types
+CREATE TABLE t (k Int32, a Array(Enum8('a' = 1, 'b' = 2)), tu Tuple(x Enum8('a' = 1), y Nullable(Enum8('q' = 3))), m Map(String, Enum8('a' = 1)), at Array(DateTime('UTC'))) ENGINE = MergeTree ORDER BY k
+INSERT INTO t VALUES (1, ['a', 'b'], ('a', NULL), {'k': 'a'}, ['2020-01-01 00:00:00'])
+ALTER TABLE t MODIFY COLUMN a Array(Enum8('a' = 1, 'b' = 5))
+ALTER TABLE t MODIFY COLUMN tu Tuple(x Enum8('a' = 2), y Nullable(Enum8('q' = 3)))
+ALTER TABLE t MODIFY COLUMN m Map(String, Enum8('a' = 4))
+ALTER TABLE t MODIFY COLUMN a Array(Enum8('a' = 1, 'b' = 2, 'c' = 3))
+ALTER TABLE t MODIFY COLUMN tu Tuple(x Enum8('a' = 1, 'z' = 2), y Nullable(Enum8('p' = 2, 'q' = 3)))
+ALTER TABLE t MODIFY COLUMN m Map(String, Enum8('a' = 1, 'r' = 2)), MODIFY COLUMN at Array(DateTime('Asia/Tokyo'))
+INSERT INTO t VALUES (2, ['c'], ('z', 'p'), {'k': 'r'}, [])
+ALTER TABLE t UPDATE a = ['b', 'c'] WHERE k = 1 SETTINGS mutations_sync = 2
+OPTIMIZE TABLE t FINAL
