@@ -199,3 +199,16 @@ ALTER TABLE t MODIFY COLUMN a Nullable(UInt8) CODEC(ZSTD(3)), MODIFY COLUMN b Ar
 ALTER TABLE t MODIFY COLUMN u Tuple(z UInt8)
 ALTER TABLE t MODIFY COLUMN u Tuple(y Nullable(String), z Date, x Int64)
 ALTER TABLE t MODIFY COLUMN a Map(String, UInt8)
+
+-- enums within other types
+CREATE TABLE t (k Int32, a Array(Enum8('a' = 1, 'b' = 2)), tu Tuple(x Enum8('a' = 1), y Nullable(Enum8('q' = 3))), m Map(String, Enum8('a' = 1)), at Array(DateTime('UTC'))) ENGINE = MergeTree ORDER BY k
+INSERT INTO t VALUES (1, ['a', 'b'], ('a', NULL), {'k': 'a'}, ['2020-01-01 00:00:00'])
+ALTER TABLE t MODIFY COLUMN a Array(Enum8('a' = 1, 'b' = 5))
+ALTER TABLE t MODIFY COLUMN tu Tuple(x Enum8('a' = 2), y Nullable(Enum8('q' = 3)))
+ALTER TABLE t MODIFY COLUMN m Map(String, Enum8('a' = 4))
+ALTER TABLE t MODIFY COLUMN a Array(Enum8('a' = 1, 'b' = 2, 'c' = 3))
+ALTER TABLE t MODIFY COLUMN tu Tuple(x Enum8('a' = 1, 'z' = 2), y Nullable(Enum8('p' = 2, 'q' = 3)))
+ALTER TABLE t MODIFY COLUMN m Map(String, Enum8('a' = 1, 'r' = 2)), MODIFY COLUMN at Array(DateTime('Asia/Tokyo'))
+INSERT INTO t VALUES (2, ['c'], ('z', 'p'), {'k': 'r'}, [])
+ALTER TABLE t UPDATE a = ['b', 'c'] WHERE k = 1 SETTINGS mutations_sync = 2
+OPTIMIZE TABLE t FINAL

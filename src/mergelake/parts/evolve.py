@@ -6,7 +6,7 @@ whatever the type became afterwards. Each step is lossless, or converts as CAST 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import pyarrow as pa
@@ -79,13 +79,34 @@ def check_conversion(stored: t.DataType, wanted: t.DataType, null: str = "") -> 
     match t.inner_type(stored), t.inner_type(wanted):
         case t.FixedString(size), t.FixedString(new) if new < size:
             raise error("TOO_LARGE_STRING_SIZE", f"{stored} does not fit into {wanted}", "Make it a String")
-        case t.Enum() as before, t.Enum() as after:
-            values = dict(after.items)
-            changed = next((name for name, value in before.items if values.get(name, value) != value), None)
-            if changed is not None:
-                message = f"Enum conversion changes value for element '{changed}': {stored} to {wanted}"
-                raise error("CANNOT_CONVERT_TYPE", message, "Names keep their numbers")
+    changed = next(_renumbered(stored, wanted), None)
+    if changed is not None:
+        message = f"Enum conversion changes value for element '{changed}': {stored} to {wanted}"
+        raise error("CANNOT_CONVERT_TYPE", message, "Names keep their numbers")
     _cast(stored, wanted, null)
+
+
+def _renumbered(stored: t.DataType, wanted: t.DataType) -> Iterator[str]:
+    """The names of Enums, also within other types, that have another number in `wanted`."""
+    before, after = t.inner_type(stored), t.inner_type(wanted)
+    if isinstance(before, t.Enum) and isinstance(after, t.Enum):
+        values = dict(after.items)
+        yield from (name for name, value in before.items if values.get(name, value) != value)
+    elif type(before) is type(after):
+        for one, other in zip(_inner(before), _inner(after), strict=False):
+            yield from _renumbered(one, other)
+
+
+def _inner(kind: t.DataType) -> tuple[t.DataType, ...]:
+    """The types of what values of an Array, a Map or a Tuple are made of; none for any other."""
+    match kind:
+        case t.Array(inner):
+            return (inner,)
+        case t.Map(key, value):
+            return key, value
+        case t.Tuple(elements):
+            return elements
+    return ()
 
 
 def may_fail(stored: t.DataType, wanted: t.DataType, null: str = "") -> bool:
@@ -116,5 +137,8 @@ def can_evolve(stored: t.DataType, wanted: t.DataType) -> bool:
             return a <= b and scale == other
         case t.Enum(a, before), t.Enum(b, after):
             return a <= b and set(before) <= set(after)
+        case (t.Array() | t.Map() | t.Tuple()) as before, after if before != after and type(before) is type(after):
+            pairs = list(zip(_inner(before), _inner(after), strict=False))
+            return storage_type(before) == storage_type(after) and all(can_evolve(*pair) for pair in pairs)
         case before, after:
             return before == after

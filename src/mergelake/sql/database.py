@@ -252,11 +252,15 @@ class Database:
         """
         from mergelake.sql.virtual import create_view
 
-        if if_not_exists and replace:
-            raise error("BAD_ARGUMENTS", "A view is to be replaced, and to stay if it exists", "Give one of the two")
-        database, dot, view = name.partition(".")
-        parsed = Name(database, view) if dot else Name("", name)
-        create_view(self, parsed, query, aliases=columns, comment=comment, if_not_exists=if_not_exists, replace=replace)
+        create_view(
+            self,
+            _parsed_name(name),
+            query,
+            aliases=columns,
+            comment=comment,
+            if_not_exists=if_not_exists,
+            replace=_replaces(if_not_exists, replace),
+        )
 
     def create_union(
         self,

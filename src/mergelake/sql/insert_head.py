@@ -37,7 +37,10 @@ def insert(cursor: Cursor) -> Insert:
         format_name = cursor.identifier("the name of a format")
         return Insert(name, columns, excluded, settings, format_name, *_data(cursor), infile_at=at)
     if cursor.peek().upper in ("SELECT", "WITH", "(", "FROM"):
-        return Insert(name, columns, excluded, settings, query=cursor.rest())
+        query = cursor.rest_before_tail()
+        if cursor.accept("FORMAT"):  # it returns no rows, as in ClickHouse
+            cursor.identifier("the name of a format")
+        return Insert(name, columns, excluded, settings, query=query)
     raise cursor.error("VALUES", "SELECT", "FORMAT")
 
 

@@ -81,8 +81,8 @@ def _create(cursor: Cursor) -> s.Statement:
             engine = cursor.identifier("the name of an engine")
             if engine not in ("Atomic", "Ordinary"):
                 raise error("NOT_IMPLEMENTED", f"Database engine {engine} is not supported", "Leave ENGINE out")
-        if cursor.accept("COMMENT"):
-            cursor.string()
+        if cursor.at("COMMENT"):
+            raise error("NOT_IMPLEMENTED", "Comments of databases are not supported", "Tables and views may have some")
         return s.CreateDatabase(name, if_not_exists)
     replace = cursor.accept("OR", "REPLACE")
     if cursor.accept("TABLE"):

@@ -368,8 +368,12 @@ class Catalog:
         self._commit_known(lambda _: [RenameTable(*old, *new) for old, new in pairs])
 
     def exchange_tables(self, name: Name, other: Name) -> None:
-        """Swap two names atomically."""
-        self._commit_known(lambda _: (Exchange(*name, *other),))
+        """Swap two names atomically; nothing changes if they are one that exists."""
+
+        def build(state: CatalogState) -> Sequence[CatalogOp]:
+            return () if name == other and name[1] in state.names(name[0]) else (Exchange(*name, *other),)
+
+        self._commit_known(build)
 
     def find(self, name: Name) -> str:
         """The id of a table, after a refresh; UNKNOWN_DATABASE or UNKNOWN_TABLE with the nearest name."""

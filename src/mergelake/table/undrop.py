@@ -2,8 +2,9 @@
 
 A drop retires the parts and deletes nothing; their objects are collected when the version before the drop is no longer
 kept (`history_retention_seconds`). Until then the parts can be added again as in a rollback, under new ids over the
-same objects, and with the mutations that some of them lack. Nothing else is restored: no volatile parts and detached
-parts, and no tags of versions that were no longer part of history. A view is put back as it was defined, at any time.
+same objects, and with the mutations that some of them lack. Nothing else is restored: no volatile parts, no detached
+parts (a dropped table keeps their objects for as long as versions before the DETACH are kept, which may have ended),
+and no tags of versions that were no longer part of history. A view is put back as it was defined, at any time.
 """
 
 from __future__ import annotations
