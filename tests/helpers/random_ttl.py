@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 
 _OLD = ("2001-02-03", "2010-05-06", "2019-12-31", "2020-01-01")
@@ -71,7 +72,7 @@ def elements(rng: random.Random, group: str = "", sets: tuple[str, ...] = ()) ->
     made += [f"{time(rng)} RECOMPRESS CODEC({rng.choice(codecs)})" for _ in range(rng.randrange(3))]
     rng.shuffle(made)
     # As ClickHouse keeps the times of equal expressions together, they are all different here.
-    made = list({each.split(" WHERE")[0].split(" DELETE")[0]: each for each in made}.values())
+    made = list({re.split(" WHERE| DELETE| GROUP BY", each)[0]: each for each in made}.values())
     made.sort(key=lambda each: "GROUP BY" in each and " SET " not in each)  # nothing can follow such a one
     return ", ".join(made) or "d"
 

@@ -16,10 +16,14 @@ from mergelake.merge.slices import execute_split, with_split
 from mergelake.order.projections import table_projections
 from mergelake.parts.projected import projection_manifest
 from mergelake.parts.reader import PartReader
+from mergelake.query.embedded.states import EMBEDDED
 from mergelake.sql.database import Database
 from mergelake.store.memory import MemoryStore
 
-PROJECTIONS = "PROJECTION sums (SELECT v, sum(k), count() GROUP BY v), PROJECTION by_s (SELECT * ORDER BY s)"
+PROJECTIONS = (
+    "PROJECTION sums (SELECT v, sum(k), count() GROUP BY v), PROJECTION by_s (SELECT * ORDER BY s), "
+    "PROJECTION uniqs (SELECT v, uniqExact(k), groupArray(s) GROUP BY v)"
+)
 COLUMNS = f"k UInt32, v UInt8, s String, {PROJECTIONS}"
 
 
@@ -47,9 +51,18 @@ def check(table: Any, rows: int) -> None:
         for row in sums:
             mine = [each["k"] for each in rows_of_s if each["v"] == row["v"]]
             assert int.from_bytes(row["sum(k)"], "little") == sum(mine)
+        for row in (row for batch in columns["uniqs"] for row in batch):
+            mine = {each["k"] for each in rows_of_s if each["v"] == row["v"]}
+            raw = b"".join(value.to_bytes(4, "little") for value in mine)
+            assert sorted(row["uniqExact(k)"]) == sorted(_count(len(mine)) + raw)
         seen += len(rows_of_s)
     assert seen == rows
     assert all(table.check()["is_passed"].to_pylist())
+
+
+def _count(value: int) -> bytes:
+    """A number as ClickHouse writes it before values."""
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128, value >> 7])
 
 
 def filled(db: Any, inserts: int, tail: str = "") -> Any:
@@ -90,7 +103,7 @@ def test_slices_of_a_merge_make_one_part_with_projections() -> None:
     split = with_split(table.handle.store, task, 0)
     assert split.split is not None
     assert split.split.slices > 1
-    part = execute_split(table.handle.store, split, table.handle.ids, table.handle.clock)
+    part = execute_split(table.handle.store, split, table.handle.ids, table.handle.clock, states=EMBEDDED)
     commit_merge(table.handle, split, part)
     check(table, 1200)
 

@@ -170,7 +170,7 @@ def assembled(
     files: Sequence[PartFile],
     ids: IdSource,
     clock: Clock,
-    states: StateFunctions | None = None,
+    states: StateFunctions | None,
 ) -> PartManifest:
     """The part of a merge, from all of its slices and the files of `assemble_stream` of `streams_of`."""
     keys, settings = table_keys(task.schema), TableSettings(task.schema.settings)

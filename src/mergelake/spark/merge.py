@@ -74,7 +74,7 @@ def run_merges(
     for number, each in pieces.items():
         if number not in whole:
             part_id = new_ids[number]
-            whole[number] = assembled(store, planned[number], each, part_id, files[part_id], ids, SystemClock())
+            whole[number] = assembled(store, planned[number], each, part_id, files[part_id], ids, SystemClock(), states)
     return [whole[number] for number in range(len(tasks))]
 
 
