@@ -146,3 +146,21 @@ def test_materialize_in_a_partition(oracle: Any, tmp_path: Path) -> None:
     assert pair.db.sql(count).rows() == [(1,)]
     assert table.materialize_ttl()
     assert pair.db.sql(count).rows() == [(0,)]
+
+
+def test_a_ttl_that_fails_for_some_row_is_refused_before_it_is_logged(tmp_path: Path) -> None:
+    db = ml.connect(str(tmp_path))
+    db.sql("CREATE TABLE t (k Int32, s String, d Date) ENGINE = MergeTree ORDER BY k")
+    db.sql("INSERT INTO t VALUES (1, '2024-01-01', '2024-01-01'), (2, 'x', '2100-01-01')")
+    version = db.table("t").version
+    for change in ("MODIFY TTL s + INTERVAL 1 DAY", "MODIFY COLUMN d TTL s + INTERVAL 1 DAY"):
+        with pytest.raises(ml.MergelakeError, match="CANNOT_PARSE_DATETIME"):
+            db.sql(f"ALTER TABLE t {change}")
+    assert db.table("t").version == version
+    db.sql("ALTER TABLE t DELETE WHERE k = 2")
+    db.sql("INSERT INTO t VALUES (3, '2100-01-01', '2100-01-01')")
+    db.sql("ALTER TABLE t MODIFY TTL s + INTERVAL 1 DAY")
+    with pytest.raises(ml.MergelakeError, match="CANNOT_PARSE_DATETIME"):
+        db.sql("INSERT INTO t VALUES (4, 'y', '2100-01-01')")
+    db.sql("OPTIMIZE TABLE t FINAL")
+    assert db.sql("SELECT k FROM t").rows() == [(3,)]

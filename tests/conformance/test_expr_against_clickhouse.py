@@ -68,6 +68,8 @@ if(u8 != 0, 10 DIV u8, 0) | u8 != 0 AND 10 % u8 = 1 | u8 = 0 OR 10 DIV u8 > 3
 toInt8(i32) | toUInt8(f64 > 1) | toInt64(u64) | toUInt16(d) | toInt32(ts) | toInt64(t3) | toFloat32(i64) | toFloat64(de) | toInt32(de)
 toString(f32) | toString(f64) | toString(b) | toString(d32) | toString(t6) | toString(id) | toString(ip) | toString(dw) | toString(e)
 toString(i8) | toString(ts, 'Asia/Tokyo') | toDate(ts) | toDate(tb) | toDate(u32) | toDate32(ts) | toDateTime(d) | toDateTime(ts, 'Asia/Tokyo')
+CAST(i64 AS DateTime64(3, 'UTC')) | CAST(u64 AS DateTime64(9, 'UTC')) | CAST(i64 * 1000 AS DateTime64(0, 'UTC')) | CAST(f32 AS DateTime64(6, 'UTC'))
+CAST(f64 AS DateTime64(3, 'UTC')) | CAST(f64 * 1e30 AS Date32) | CAST(f64 / 0 AS Date) | CAST(s AS Nullable(UInt8)) | CAST(lcn AS Nullable(Date))
 toDateTime64(ts, 3) | toDateTime64(d, 6) | toDateTime(t3) | toDate('2020-01-01') | toDateTime('2020-01-01 00:00:00', 'Europe/Berlin')
 toUInt8('300') | toInt8OrNull(s) | toInt32OrZero(s) | toDateOrNull(s) | toFloat64OrNull(s) | toDateOrZero(ns) | toUInt8OrNull(ns)
 toDecimal64(i32, 2) | toDecimal32('1.239', 2) | toDecimal64(de, 4) | toFixedString(lc, 5) | CAST(i8 AS UInt8) | CAST(u8, 'Nullable(Int16)')

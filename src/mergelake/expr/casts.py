@@ -8,7 +8,7 @@ Source: ClickHouse, `src/Functions/FunctionsConversion.h`; edge cases follow chd
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from mergelake.expr.nested_casts import nested_kernel
 from mergelake.expr.values import Data, constant_vec, data_from_arrow, data_to_arrow
 
 _NESTED = (t.Array, t.Tuple, t.Map)
+_DATES = (t.Date, t.Date32, t.DateTime)
 _NUMBER = (t.Int, t.Float, t.Bool)
 _DAY = 86400
 _FIRST_DATE32, _LAST_DATE32 = -719528, 2932896  # 0000-01-01 and 9999-12-31
@@ -53,20 +54,30 @@ def can_raise(source: t.DataType, target: t.DataType) -> bool:
 def kernel(source: t.DataType, target: t.DataType) -> Kernel:
     """The conversion of plain data between plain types.
 
-    Where there is none, raises CANNOT_CONVERT_TYPE; TYPE_MISMATCH or ILLEGAL_TYPE_OF_ARGUMENT if a type has elements,
-    NOT_IMPLEMENTED if it is a UUID.
+    Where there is none, raises CANNOT_CONVERT_TYPE, or another of ClickHouse's errors, which depends on the types.
     """
     conversion = _kernel(source, target)
-    if conversion is not None:
-        return conversion
-    name = "CANNOT_CONVERT_TYPE"
+    if conversion is None:
+        raise error(_refusal(source, target), f"Conversion from {source} to {target} is not supported")
+    return conversion
+
+
+def _refusal(source: t.DataType, target: t.DataType) -> str:
+    """The name of ClickHouse's error for types between which there is no conversion."""
     if isinstance(target, _NESTED):
-        name = "TYPE_MISMATCH"
-    elif isinstance(source, _NESTED):
-        name = "ILLEGAL_TYPE_OF_ARGUMENT"
-    elif isinstance(source, t.UUID) or isinstance(target, t.UUID):
-        name = "NOT_IMPLEMENTED"
-    raise error(name, f"Conversion from {source} to {target} is not supported")
+        return "TYPE_MISMATCH"
+    if isinstance(target, t.FixedString):
+        return "NOT_IMPLEMENTED"
+    if isinstance(source, t.Decimal) or (isinstance(target, t.Decimal) and isinstance(source, _DATES)):
+        return "ILLEGAL_COLUMN"
+    if isinstance(target, (t.DateTime64, t.Decimal, t.Enum)):
+        return "CANNOT_CONVERT_TYPE"
+    if isinstance(source, _NESTED):
+        return "ILLEGAL_TYPE_OF_ARGUMENT"
+    addresses = (t.UUID, t.IPv4)
+    return (
+        "NOT_IMPLEMENTED" if isinstance(source, addresses) or isinstance(target, addresses) else "CANNOT_CONVERT_TYPE"
+    )
 
 
 def _same(data: Data) -> Data:
@@ -94,17 +105,24 @@ def _kernel(source: t.DataType, target: t.DataType) -> Kernel | None:
         return _to_number(t.Int(source.bits, signed=True), target) if isinstance(target, _NUMBER) else None
     if isinstance(target, t.Enum):
         return _to_enum(source, target)
-    if isinstance(source, _NUMBER) and isinstance(target, (*_NUMBER, t.IPv4)):
+    if isinstance(source, _NUMBER) and isinstance(target, _NUMBER):
         return _to_number(source, target)
-    if isinstance(source, t.IPv4) and isinstance(target, _NUMBER):
-        return _to_number(t.Int(32, signed=False), target)
+    if isinstance(target, t.IPv4):
+        return _to_number(source, target) if _is_unsigned(source) and source.bits <= 64 else None
+    if isinstance(source, t.IPv4):
+        return _to_number(t.Int(32, signed=False), target) if _is_unsigned(target) and target.bits >= 32 else None
     if isinstance(source, t.Interval) and isinstance(target, t.Int):
         return _to_number(t.Int(64, signed=True), target)
     if isinstance(source, (t.Date, t.Date32, t.DateTime, t.DateTime64)):
         return _from_date(source, target)
     if isinstance(source, _NUMBER):
-        return _number_to_date(target)
+        wide = isinstance(source, t.Int) and source.bits > 64
+        return None if wide and isinstance(target, t.DateTime64) else _number_to_date(target)
     return nested_kernel(source, target, _kernel)
+
+
+def _is_unsigned(kind: t.DataType) -> TypeGuard[t.Int]:
+    return isinstance(kind, t.Int) and not kind.signed
 
 
 def _parse(data: pa.Array, target: t.DataType) -> Data:
@@ -341,21 +359,48 @@ def _clamped_ticks(seconds: npt.NDArray[Any], scale: int) -> npt.NDArray[Any]:
 
 def _number_to_date(target: t.DataType) -> Kernel | None:
     if isinstance(target, t.Date):
-        return _number_to_days
+        return lambda data: _number_to_days(_finite(data))
     if isinstance(target, t.Date32):
         return _number_to_days32
     if isinstance(target, t.DateTime):
-        return lambda data: np.clip(_whole(data), 0, 0xFFFFFFFF).astype(np.uint32)
+        return lambda data: np.clip(_whole(_finite(data)), 0, 0xFFFFFFFF).astype(np.uint32)
     if isinstance(target, t.DateTime64):
         scale = 10**target.precision
-        return lambda data: _whole(data * scale) if data.dtype.kind == "f" else data.astype(np.int64) * scale
+        return lambda data: _number_to_ticks(data, scale)
     return None
 
 
-def _whole(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Numbers as Int64; floats, unsigned and wide integers are clamped to 2^62 in magnitude, NaN is 0."""
+def _finite(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same numbers. Raises CANNOT_CONVERT_TYPE for infinities and NaN."""
+    if data.dtype.kind == "f" and not bool(np.isfinite(data).all()):
+        raise error("CANNOT_CONVERT_TYPE", "Unexpected inf or nan to integer conversion")
+    return data
+
+
+def _number_to_ticks(data: npt.NDArray[Any], scale: int) -> npt.NDArray[np.int64]:
+    """Seconds as ticks of a DateTime64, clamped to the years 0 to 9999 and to Int64.
+
+    Raises DECIMAL_OVERFLOW for NaN.
+    """
+    first = max(_FIRST_DATE32 * _DAY * scale, -(1 << 63))
+    last = min((_LAST_DATE32 + 1) * _DAY * scale, 1 << 63) - 1
     if data.dtype.kind == "f":
-        data = np.nan_to_num(np.clip(data, -(2.0**62), 2.0**62), nan=0.0)
+        if bool(np.isnan(data).any()):
+            raise error("DECIMAL_OVERFLOW", "Decimal convert overflow. Cannot convert NaN to a time")
+        with np.errstate(over="ignore"):
+            ticks = data * data.dtype.type(scale)
+        low, high = ticks <= float(first), ticks >= float(last)
+        inside = np.where(low | high, 0, ticks).astype(np.int64)
+    else:
+        low, high = data < -(-first // scale), data > last // scale
+        inside = np.where(low | high, 0, data).astype(np.int64) * scale
+    return np.where(low, first, np.where(high, last, inside))
+
+
+def _whole(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Numbers but NaN as Int64; floats, unsigned and wide integers are clamped to 2^62 in magnitude."""
+    if data.dtype.kind == "f":
+        data = np.clip(data, -(2.0**62), 2.0**62)
     elif data.dtype == object:
         data = np.clip(data, -(1 << 62), 1 << 62)
     elif data.dtype.kind == "u":
@@ -371,6 +416,6 @@ def _number_to_days(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _number_to_days32(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    whole = _whole(data)
+    whole = _whole(np.where(np.isnan(data), -np.inf, data) if data.dtype.kind == "f" else data)
     seconds = np.clip(whole, 0, _LAST_DATE32 * _DAY).astype(np.int64) // _DAY
     return np.asarray(np.where(whole <= _LAST_DATE32, np.maximum(whole, _FIRST_DATE32), seconds), np.int32)

@@ -1,7 +1,8 @@
-"""ALTER TABLE … ADD CONSTRAINT: rows that are there are read, and checked as those of an insert are.
+"""ALTER TABLE with what has to hold for all rows: they are read, and checked as those of an insert are.
 
-(ClickHouse checks rows of later inserts only.) If rows change meanwhile they are read again, so that the constraint is
-in the log only if all rows before it satisfy it.
+That are CHECK constraints (ClickHouse checks rows of later inserts only), and TTLs that fail for some values, such as
+texts that are no times: merges would fail, and readers after MATERIALIZE TTL. If rows change meanwhile they are read
+again, so that the change is in the log only if all rows before it fit.
 """
 
 from __future__ import annotations
@@ -9,18 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from mergelake.core import types as t
 from mergelake.core.errors import ConflictError
 from mergelake.core.ids import seed_of
 from mergelake.core.schema import TableSchema
 from mergelake.lake.environment import Environment
 from mergelake.log.operations import TableOp
 from mergelake.log.state import State
+from mergelake.order.ttl import BoundTtl, table_ttl
 from mergelake.scan.plan import plan_scan
 from mergelake.scan.read import read_items
 from mergelake.scan.request import ScanRequest
+from mergelake.table.alter.columns import ColumnDefinition
 from mergelake.table.alter.command import SchemaCommand, altered
 from mergelake.table.alter.commit import Follow, RowsChanged, alter
 from mergelake.table.alter.constraints import AddConstraint, new_checks
+from mergelake.table.alter.modify_column import ModifyColumn
+from mergelake.table.alter.ttl import ModifyTtl
 from mergelake.table.constraints import ConstraintChecks
 from mergelake.table.handle import Snapshot, TableHandle
 
@@ -33,14 +39,15 @@ def alter_checked(
 ) -> int:
     """Commit commands as `alter` does. VIOLATED_CONSTRAINT if a row breaks a constraint that they add.
 
-    What they have ClickHouse compute is tried (`Environment.check_definition`).
+    The errors of a new TTL's expression that has no value for some row. What they have ClickHouse compute is tried
+    (`Environment.check_definition`).
     """
 
     def checked(state: State, after: TableSchema) -> Sequence[TableOp]:
         env.check_definition(state.schema, after)
         return follow(state, after) if follow is not None else ()
 
-    if not any(isinstance(each, AddConstraint) and each.constraint.kind == "CHECK" for each in commands):
+    if not any(map(_needs_rows, commands)):
         return alter(handle, commands, follow=checked)
     for _ in range(ATTEMPTS_MAX):
         state = handle.refresh()
@@ -53,13 +60,25 @@ def alter_checked(
     raise ConflictError(message, hint="Add the constraint when fewer others write")
 
 
+def _needs_rows(command: SchemaCommand) -> bool:
+    """Whether a command may bring a constraint, or a TTL that reads texts."""
+    match command:
+        case AddConstraint():
+            return command.constraint.kind == "CHECK"
+        case ModifyColumn(ColumnDefinition(ttl=ttl, type=kind)):
+            return bool(ttl) or (kind is not None and isinstance(t.inner_type(kind), t.String))
+    return isinstance(command, ModifyTtl)
+
+
 def _check_rows(handle: TableHandle, state: State, after: TableSchema, env: Environment) -> None:
-    """Check all rows of a state, as the schema `after` shows them, against the CHECK constraints that it adds."""
+    """Check all rows of a state, as the schema `after` shows them, by the constraints and TTLs that it adds."""
     now_ms = handle.clock.now_ms()
     checks = ConstraintChecks.of(new_checks(state.schema, after), now_ms, seed_of(handle.ids))
-    if not checks.checks:
+    ttls = _new_ttls(state.schema, after)
+    if not checks.checks and not ttls:
         return
     read = {name: None for _, compiled in checks.checks for name in compiled.columns}
+    read.update(dict.fromkeys(name for ttl in ttls for name in ttl.reads))
     columns = tuple(read or {after.stored[0].name: None})
     after = replace(after, version=state.schema_version + 1)
     snapshot = Snapshot.of(state)
@@ -70,3 +89,12 @@ def _check_rows(handle: TableHandle, state: State, after: TableSchema, env: Envi
     for batch in read_items(handle.store, handle.directory, plan, caches=env.caches, threads=env.threads):
         if batch.num_rows:
             checks.check(batch)
+            for ttl in ttls:
+                ttl.seconds(batch)
+                ttl.matches(batch)
+
+
+def _new_ttls(before: TableSchema, after: TableSchema) -> list[BoundTtl]:
+    """The elements of a TTL that were not there, and have no value for some rows."""
+    known = {ttl.key for ttl in table_ttl(before).elements}
+    return [ttl for ttl in table_ttl(after).elements if ttl.key not in known and ttl.may_fail]

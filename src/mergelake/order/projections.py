@@ -203,7 +203,11 @@ def _check_names(query: ProjectionQuery, schema: TableSchema) -> None:
             if name.startswith("_") and not schema.has(name):
                 hint = "Normal projections may SELECT _part_offset"
                 raise error("NOT_IMPLEMENTED", f"The virtual column {name} in a projection is not supported", hint)
-            if schema.has(name) and schema.column(name).default_kind in ("ALIAS", "EPHEMERAL"):
+            kind = schema.column(name).default_kind if schema.has(name) else ""
+            if kind in ("ALIAS", "EPHEMERAL"):
+                if tree in query.items and tree not in query.order_by:
+                    message = f"The {kind} column {name} in a projection is not supported"
+                    raise error("NOT_IMPLEMENTED", message, "A projection holds stored columns only")
                 message = f"Missing columns: '{name}' while processing: '{tree}'"
                 raise error("UNKNOWN_IDENTIFIER", message, "A projection holds stored columns only")
 

@@ -27,6 +27,7 @@ from mergelake.core.ttl import Seconds, TtlInfo, merged_info
 from mergelake.core.types import DataType, inner_type, parse_type
 from mergelake.expr import Call, ColumnRef, Compiled, SyntaxNode, compile_expression
 from mergelake.expr.aliases import expand_aliases
+from mergelake.expr.bound import BoundCall
 from mergelake.expr.parser import parse, parse_aggregate
 from mergelake.format.ttl_txt import TtlFile, encode_ttl
 from mergelake.order.keys import Block, whole_column
@@ -54,6 +55,15 @@ class BoundTtl:
     types: Mapping[str, DataType]
     """The types of the columns that `time` reads."""
     where: Compiled | None = None
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether it has no value for some rows, as for texts that are no times."""
+        return any(
+            isinstance(each.node, BoundCall) and each.node.can_raise
+            for each in (self.time, self.where)
+            if each is not None
+        )
 
     def seconds(self, block: Block) -> Seconds:
         """The time at which each row expires, in seconds since the epoch; 0: never."""

@@ -161,7 +161,7 @@ class Play:
             self.tally["not implemented"] += 1
             self.tally[f"not implemented: {told[:90]}"] += 1
             return False
-        if found in BY_VALUE and re.search("MODIFY COLUMN|ADD CONSTRAINT", text):
+        if found in BY_VALUE and re.search("MODIFY COLUMN|MODIFY TTL|ADD CONSTRAINT", text):
             self.tally["refused for their values"] += 1
             return False
         expected = 0

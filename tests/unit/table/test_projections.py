@@ -39,7 +39,7 @@ def _projections(table: ml.Table) -> list[dict[str, int]]:
     [
         ("SELECT * ", "BAD_ARGUMENTS"),
         ("SELECT x ORDER BY v", "UNKNOWN_IDENTIFIER"),
-        ("SELECT a ORDER BY v", "UNKNOWN_IDENTIFIER"),
+        ("SELECT a ORDER BY v", "NOT_IMPLEMENTED"),
         ("SELECT v ORDER BY rand()", "BAD_ARGUMENTS"),
         ("SELECT v ORDER BY 1", "ILLEGAL_COLUMN"),
         ("SELECT v, max(k) GROUP BY v ORDER BY v", "ILLEGAL_PROJECTION"),
