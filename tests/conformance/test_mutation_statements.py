@@ -171,7 +171,6 @@ UPDATE a = 1 WHERE (b AS q) > 1 AND q < 5
 UPDATE a = throwIf(k) WHERE 1
 UPDATE a = length(arrayStringConcat(['x'])) WHERE 1
 UPDATE a = 1 WHERE k IN (SELECT '1')
-UPDATE a = 1 WHERE 1, ADD COLUMN zzz UInt8
 """
 """Taken by ClickHouse, and NOT_IMPLEMENTED here."""
 VARYING = """

@@ -252,3 +252,21 @@ def test_a_node_with_a_disk_keeps_to_the_target_and_the_table_says_what_was_writ
     table.optimize(final=True)
     assert 1 < table.write_amplification <= 2.1 * 1.03  # users asked for that
     assert parts < 30
+
+
+def test_optimize_may_remove_rows_that_a_node_has_merged_on_its_disk(tmp_path):
+    warehouse = Warehouse(str(tmp_path / "store"))
+    table = warehouse.create_table("t", define({"k": "UInt64"}, order_by="k", settings={"merge_selector_base": 2}))
+    node = warehouse.node("n", local=str(tmp_path / "disk"))
+    for _ in range(4):
+        table.append(pa.table({"k": pa.array([1, 2, 3], pa.uint64())}))
+    while node.step() or not node.idle():
+        time.sleep(0.005)
+    (live,) = table.handle.refresh().volatile["all"]
+    table.optimize(final=True, deduplicate=True)
+    assert table.handle.refresh().find(live.name).manifest.rows == 3  # the name of what the node has
+    while node.step() or not node.idle():
+        time.sleep(0.005)
+    assert node.status.merges_done == 1
+    assert node.status.results_different == 0
+    assert table.scan().arrow().num_rows == 3

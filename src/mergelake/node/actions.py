@@ -211,8 +211,11 @@ class Discard:
 
     table_id: str
     ids: tuple[str, ...]
-    different: tuple[str, ...] = ()
-    """Those of `ids` whose rows differ from those that another node published: a merge was not reproducible."""
+    different: tuple[tuple[str, int], ...] = ()
+    """Those of `ids` whose rows differ from those of the part that has their name, with the version that brought it.
+
+    If another node published them, the merge was not reproducible. OPTIMIZE may have made other rows in their place.
+    """
 
 
 LongWork: TypeAlias = Merge | Mutate | Build | Upload

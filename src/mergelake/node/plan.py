@@ -208,8 +208,8 @@ class _Kept:
 
     lost: list[str]
     """Ids of those to delete."""
-    different: list[str]
-    """Ids of those of `lost` that differ from the published part."""
+    different: list[tuple[str, int]]
+    """Ids of those of `lost` that differ from the part of their name, with the version that brought it."""
     cached: list[Cached]
     """Those that the store holds, too: they stay as a cache while there is room."""
 
@@ -239,7 +239,7 @@ def _kept(table: TableView) -> _Kept:
         else:
             kept.lost.append(local.id)
             if published is not None and not (with_states and published.manifest.rows == local.manifest.rows):
-                kept.different.append(local.id)
+                kept.different.append((local.id, published.added))
     return kept
 
 

@@ -672,10 +672,19 @@ class TableWorker:
         self.status.add(volatile_cancelled=len(action.ids) if committed.entry else 0)
 
     def _discard(self, action: Discard) -> None:
-        for volatile_id in action.different:
-            self.status.add(results_different=1)
-            _logger.error("volatile part %s was published with other rows than were made here", volatile_id)
+        for volatile_id, version in action.different:
+            if self._was_published(volatile_id, version):
+                self.status.add(results_different=1)
+                _logger.error("volatile part %s was published with other rows than were made here", volatile_id)
         self._forget([local for local in self._held() if local.id in action.ids])
+
+    def _was_published(self, volatile_id: str, version: int) -> bool:
+        """Whether the entry of this version published the result of a volatile part, and not another of its name."""
+        try:
+            (entry,) = self.handle.log.entries(version, version)
+        except CorruptDataError:  # it has been collected
+            return False
+        return any(isinstance(op, Publish) and op.volatile == volatile_id for op in entry.ops)
 
     def _held(self) -> list[LocalPart]:
         with self._lock:

@@ -116,8 +116,6 @@ def test_expressions_follow_a_renamed_column():
         ("RENAME COLUMN ne.a TO q.z", "BAD_ARGUMENTS"),
         ("RENAME COLUMN n TO z, RENAME COLUMN z TO y", "NOT_IMPLEMENTED"),
         ("(ADD COLUMN z Int8), DROP COLUMN n", "SYNTAX_ERROR"),
-        ("ADD COLUMN z Int8, UPDATE n = 1 WHERE 1", "NOT_IMPLEMENTED"),
-        ("ADD COLUMN z Int8, DROP PARTITION 1", "NOT_IMPLEMENTED"),
     ],
 )
 def test_a_change_that_is_impossible_is_refused(db, commands, name):

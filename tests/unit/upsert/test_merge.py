@@ -237,7 +237,7 @@ REFUSED = {
     "an unknown name": ({"delete_if": "source.q = 1"}, "UNKNOWN_IDENTIFIER"),
     "a syntax error": ({"delete_if": "source.k ="}, "SYNTAX_ERROR"),
     "an unknown function": ({"when_matched": {"n": "f(source.k)"}}, "UNKNOWN_FUNCTION"),
-    "a value that cannot be cast": ({"when_matched": {"n": "'x'"}}, "CANNOT_PARSE_TEXT"),
+    "a value that cannot be cast": ({"when_matched": {"s": "CAST('x', 'Int8')"}}, "CANNOT_PARSE_TEXT"),
     "a NULL for another column": ({"when_matched": {"s": "NULL"}}, "CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN"),
     "no token": ({"dedup_token": ""}, "BAD_ARGUMENTS"),
 }

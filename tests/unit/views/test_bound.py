@@ -257,7 +257,7 @@ def test_known_matches_give_the_same_rows() -> None:
         ("DELETE WHERE a", "ILLEGAL_TYPE_OF_ARGUMENT"),
         ("DELETE WHERE s", "ILLEGAL_TYPE_OF_ARGUMENT"),
         ("UPDATE a = 'x' WHERE 1", "CANNOT_PARSE_TEXT"),
-        ("UPDATE a = map('x', 1) WHERE 1", "CANNOT_CONVERT_TYPE"),
+        ("UPDATE a = map('x', 1) WHERE 1", "ILLEGAL_TYPE_OF_ARGUMENT"),
         ("UPDATE a = rand() WHERE 1", "BAD_ARGUMENTS"),
     ],
 )
