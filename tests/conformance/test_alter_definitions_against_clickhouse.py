@@ -466,5 +466,4 @@ def test_the_files_of_an_index_come_and_go(
     )
     assert "AlterMetadata" in str(next(iter(table.handle.log.entries(version + 1, version + 1))).ops)
     both("ALTER TABLE files ADD INDEX IF NOT EXISTS n a TYPE minmax, MATERIALIZE INDEX n SETTINGS mutations_sync = 1")
-    with refused(db, "NOT_IMPLEMENTED"):
-        db.sql("ALTER TABLE files ADD INDEX m a TYPE minmax, UPDATE a = 1 WHERE 1")
+    both("ALTER TABLE files ADD INDEX m a TYPE minmax, UPDATE a = 1 WHERE 1 SETTINGS mutations_sync = 1")
