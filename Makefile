@@ -33,7 +33,8 @@ quick: $(READY) ## Run the quick half of the tests (under two minutes)
 	  $(PARALLEL) $(wildcard tests/unit tests/cases tests/property) $(PYTEST_ARGS)
 
 conformance: $(READY) ## Compare with a real ClickHouse (chdb) at length: 10,000 round trips, every byte damaged; hours
-	@$(IN) MERGELAKE_CONFORMANCE=long python -m pytest --timeout 0 tests/conformance tests/property/test_reader_fuzz.py $(PYTEST_ARGS)
+	@$(IN) MERGELAKE_CONFORMANCE=long python -m pytest --timeout 0 tests/conformance tests/property/test_reader_fuzz.py \
+	  tests/spark/test_select_on_spark.py $(PYTEST_ARGS)
 
 nightly: $(READY) ## What is too long for each change: all tests, fresh seeds of the simulation and its stages, torture, long conformance
 	@$(MAKE) test

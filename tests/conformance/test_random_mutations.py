@@ -25,7 +25,7 @@ from tests.helpers.rounds import rounds
 pytestmark = pytest.mark.chdb
 
 SEED = os.environ.get("MERGELAKE_SEED", "1")
-SEQUENCES = int(os.environ.get("MERGELAKE_MUTATION_SEQUENCES", rounds(5, 200)))
+SEQUENCES = int(os.environ.get("MERGELAKE_MUTATION_SEQUENCES", rounds(3, 200)))
 STATEMENTS = (10, 60) if SEQUENCES > 10 else (10, 25)
 
 

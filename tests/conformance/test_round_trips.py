@@ -15,7 +15,7 @@ from tests.helpers.round_trip import SEED, prepare, trip
 from tests.helpers.rounds import rounds
 
 BATCH = 50
-TRIPS = rounds(300, 10_000)
+TRIPS = rounds(150, 10_000)
 made: list[int] = []
 """Numbers of the trips that went well."""
 

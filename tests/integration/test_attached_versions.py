@@ -15,7 +15,7 @@ from mergelake.query.source import AsOf, ReadRequest
 from mergelake.sql.database import Database, connect
 
 QUERY = "SELECT count(), sum(k), sum(cityHash64(v)), uniqExact(_part), max(w) FROM t"
-THREADS, ROUNDS = 3, 25
+THREADS, ROUNDS = 3, 15
 
 
 def _scanned(db: Database, version: int) -> list[tuple[object, ...]]:

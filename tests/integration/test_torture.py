@@ -12,7 +12,7 @@ from mergelake.log.keeper import close_all
 from tests.helpers.services import or_skip, restart, service
 from tests.helpers.torture import Place, acknowledged, torture
 
-KILLS = int(os.environ.get("TORTURE_KILLS", "12"))
+KILLS = int(os.environ.get("TORTURE_KILLS", "8"))
 FAULTS = [
     {"do": "lose_response", "method": "PUT", "prob": 0.02},
     {"do": "status_after", "method": "PUT", "prob": 0.01},
