@@ -132,3 +132,9 @@ def only_who_appended_an_entry_finds_itself_in_it():
         return landed if holder is None or holder.attempt == entry.attempt else None
 
     return mock.patch.object(commit.Log, "_moved_on", careless)
+
+
+@bug
+def what_depends_on_the_state_is_left_in_the_intake():
+    """A rollback, say, stands behind inserts of others, for which inserts are forgotten that it brings back."""
+    return mock.patch.object(group.Proposal, "passes_on", return_value=True)
