@@ -488,7 +488,7 @@ class Log(Preparing[S]):
         """
         intake = self.backend.intake
         way = self._contention.way() if intake is not None else Way.APPEND
-        # Members of other processes must keep their own attempts. To append at once wins against a gatherer, which waits.
+        # Members of other processes must keep their own attempts. Appending at once wins against a gatherer, who waits.
         if way is Way.LEAVE and (own.members or not may_leave):
             way = Way.APPEND
         if intake is not None and not self._contention.alone:
