@@ -41,8 +41,8 @@ def rollback(handle: TableHandle, version: int | str | None = None, timestamp_ms
         require_kept(state, target.version)
         return back_to(target, state, handle.ids)
 
-    # Another process might append it behind operations of others, where the windows that follow from the version are not
-    # those of that version any more: an insert may have displaced one that is to be remembered.
+    # Another process might append it behind operations of others, where the windows that follow from the version may be
+    # others than at that version: an insert may have displaced one that is to be remembered.
     return handle.log.commit(build, passes_on=lambda: False).version
 
 
