@@ -20,7 +20,7 @@ def a_member_is_appended_at_a_later_position():
     """Whoever lists the intake takes what it finds there, whatever it was meant for."""
 
     def careless(self, position, own, known=()):
-        keys = [key for key, _ in self._look()[0] if not key.endswith(f"-{writer_of(own)}.json")]
+        keys = [key for key, _ in self._list()[0] if not key.endswith(f"-{writer_of(own)}.json")]
         keys = keys[-intake.TAKEN_MAX :]
         found = [self._decoded(key, data) for key, data in zip(keys, self._place.get_many(keys), strict=True) if data]
         return [left for left in found if left is not None]
