@@ -13,7 +13,7 @@ import random
 import sys
 import time
 
-from tests.simulation.bugs import BUGS, FIRST_SEEDS
+from tests.simulation.bugs import BUGS, FIRST, FIRST_SEEDS
 from tests.simulation.runner import STEPS, WORKERS, Violation, explain, hunt_all, run, run_parallel
 from tests.simulation.stages import EVERY_STAGE, REAL_ROWS, seeds_of
 
@@ -66,9 +66,10 @@ def main() -> int:
 
 
 def hunt_bugs(seeds: int, workers: int) -> int:
-    first = {}
+    first = dict(FIRST)
     for name, seed in hunt_all(seeds, workers):
         print(f"{name}: {'not found' if seed is None else f'seed {seed}'}", flush=True)
+        first.pop(name, None)
         if seed is not None:
             first[name] = seed
             FIRST_SEEDS.write_text(json.dumps({name: first[name] for name in BUGS if name in first}, indent=1) + "\n")

@@ -92,6 +92,10 @@ def simulated(seed: int = 0) -> Iterator[None]:
     root, decode = functools.lru_cache(32)(checkpoint.decode_root), checkpoint.decode_checkpoint
     whole = functools.lru_cache(32)(decode)
     entry = functools.lru_cache(4096)(encoding.decode_entry)
+
+    def has_segments(read: checkpoint.Root) -> bool:
+        return bool(read.layout.members or read.layout.run_refs)
+
     try:
         with (
             mock.patch("mergelake.log.fold.TOKENS_MAX", TOKENS_MAX),
@@ -111,7 +115,7 @@ def simulated(seed: int = 0) -> Iterator[None]:
                 checkpoint,
                 "decode_checkpoint",
                 lambda data, key="", segments=None: (
-                    decode(data, key, segments) if root(data).layout.names else whole(data)
+                    decode(data, key, segments) if has_segments(root(data)) else whole(data)
                 ),
             ),
             _segmented(seed),
@@ -247,12 +251,14 @@ def tidily(seeds: Iterable[int]) -> Iterator[int]:
 
 
 def hunt(name: str, seeds: Iterable[int]) -> int | None:
-    """The first of these seeds that finds a deliberate bug."""
+    """The first of these seeds that finds a deliberate bug. RuntimeError if its patch no longer fits the code."""
     for seed in tidily(seeds):
         with BUGS[name]():
             try:
                 run(seed)
-            except Violation:
+            except Violation as violation:
+                if isinstance(violation.__cause__, (AttributeError, NameError, TypeError)):
+                    raise RuntimeError(f"{name} is no bug any more: {violation}") from violation
                 return seed
     return None
 

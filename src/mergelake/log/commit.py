@@ -23,6 +23,7 @@ entry at p. The writer that appends entry p checks each member at its place in t
   head is too old, what was read at p counts only if p is still kept.
 - **A sender that died** may be in the log, like one that died after its append.
 - **The intake is not trusted**: preconditions are checked again, and unreadable members are left out.
+- **What depends on the state beyond its preconditions** is not left, as operations of others would stand before it.
 - Waiting is bounded: if no writer appends p in time, the senders do.
 
 Positions are dense: a missing object means "not committed yet", and no writer skips one. Listings decide nothing; they
@@ -322,8 +323,9 @@ class Log(Preparing[S]):
         """Append the operations that `build` returns for the newest state; it is called again after each lost race.
 
         No operations means that there is nothing (left) to do. `build` may raise to give up; if several threads commit,
-        it may run in another thread. `passes_on`, called after each `build`, tells whether its operations may be
-        appended by another process, on a newer state: not if they depend on the state beyond their preconditions.
+        it may run in another thread. `passes_on`, called after each `build`, tells whether another process may append
+        its operations, on a newer state or behind operations of others in the same entry: not if they depend on the
+        state beyond their preconditions.
         Raises the error of a rejected operation, ConflictError if the race is lost too often, UnavailableError if the
         outcome is unknown: the entry may be in the log.
         """
@@ -408,7 +410,7 @@ class Log(Preparing[S]):
             own = proposal.entry(head)
             after = proposal.state if own.ops else self._machine.fold(before, [own])
             try:
-                entry = self._land(own, after)
+                entry = self._land(own, after, may_leave=proposal.passes_on())
             except Exception:
                 proposal.settle_refused(landed=False)
                 raise
@@ -479,14 +481,15 @@ class Log(Preparing[S]):
             return failure
         return _not_known(self._state.version + 1, f"it was passed on, and: {failure}")
 
-    def _land(self, own: Entry, after: S) -> Entry | None:
-        """Append operations, or leave them in the intake; returns the entry that holds them, None if it does not.
+    def _land(self, own: Entry, after: S, *, may_leave: bool) -> Entry | None:
+        """Append operations, or (if they may be) leave them in the intake; returns the entry that holds them, or None.
 
         `own` is an entry of these operations alone, `after` the state after it.
         """
         intake = self.backend.intake
         way = self._contention.way() if intake is not None else Way.APPEND
-        if way is Way.LEAVE and own.members:  # members of other processes must keep their own attempts
+        # Members of other processes must keep their own attempts. Appending at once wins against a gatherer, who waits.
+        if way is Way.LEAVE and (own.members or not may_leave):
             way = Way.APPEND
         if intake is not None and not self._contention.alone:
             own = dataclasses.replace(own, members=own.parties)  # shows losers of this race that its writer gathers

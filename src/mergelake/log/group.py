@@ -195,6 +195,10 @@ class Proposal(Generic[S]):
         silent = [request for request, _, count in self.heard if not count]
         return [r for r in (*silent, *(request for request, _ in self.refused)) if r.doubt is not None]
 
+    def passes_on(self) -> bool:
+        """Whether another process may append these operations."""
+        return all(request.passes_on() for request, _, count in self.heard if count)
+
     def entry(self, head: Entry) -> Entry:
         """The entry to append. Attempts that another process knows are members of their own."""
         members: list[Member] = []

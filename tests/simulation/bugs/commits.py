@@ -112,7 +112,7 @@ def a_refresh_shares_a_look_that_began_before_it():
         seen = self._refreshes_begun - 1
         with self._lock:
             if self._refresh_known <= seen:
-                self._look()
+                self._refresh_head()
             return self._state
 
     return mock.patch.object(commit.Log, "refresh", careless)

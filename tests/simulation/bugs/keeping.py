@@ -304,4 +304,4 @@ def a_dropped_table_goes_though_clones_need_it():
 
 @bug
 def what_clickhouse_is_shown_is_collected():
-    return mock.patch.object(collect, "_shown", return_value=set())
+    return mock.patch.object(collect, "_shown", return_value=((), ()))

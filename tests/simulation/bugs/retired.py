@@ -51,9 +51,9 @@ def stored_runs_are_looked_into_as_if_a_part_were_begun_when_it_is_committed():
 
 @bug
 def of_a_stored_run_all_goes_with_its_first_part():
-    def careless(self, history, pinned):
+    def careless(self, history, pinned, partial=None):
         left = [run for run in self.runs if not run.name or run.facts.first > history]
-        return real(Retired.of(left), history, pinned)
+        return real(Retired.of(left), history, pinned, partial)
 
     real = Retired.still_shown
     return mock.patch.object(Retired, "still_shown", careless)

@@ -187,9 +187,12 @@ def test_who_slept_does_not_believe_what_stands_at_a_position_that_was_collected
     assert (f"{20:032x}" in {part.manifest.id for part in first.refresh().parts()}) is taken
 
 
-def test_long_members_and_what_gives_space_back_go_alone(monkeypatch):
+def test_long_members_what_depends_on_the_state_and_what_gives_space_back_go_alone(monkeypatch):
     store = MemoryStore()
     log = going(new_log(store), Way.LEAVE)
+    before = store.counters
+    log.commit(adding(7), passes_on=lambda: False)
+    assert (store.counters - before).requests == 1
     monkeypatch.setattr("mergelake.log.commit.TAKEN_BYTES_MAX", 100)
     before = store.counters
     log.commit(adding(1))

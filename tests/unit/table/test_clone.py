@@ -10,12 +10,14 @@ from mergelake.core.clock import ManualClock
 from mergelake.core.errors import MergelakeError
 from mergelake.core.ids import SeededIds
 from mergelake.lake import Warehouse
+from mergelake.log.contention import Way
 from mergelake.log.group import Committed, Request, propose
 from mergelake.log.machine import TableMachine
 from mergelake.log.operations import AlterMetadata, DropRange, Entry
 from mergelake.store.memory import MemoryStore
 from mergelake.table.clone import check_holds, plan_clone, take_holds
 from mergelake.table.define import define
+from tests.unit.log.test_head_freshness import SleepyStore
 
 DAY = 86400
 
@@ -23,7 +25,11 @@ DAY = 86400
 @pytest.fixture
 def warehouse():
     clock = ManualClock()
-    return Warehouse(MemoryStore(clock=clock), clock=clock, ids=SeededIds(1), author="me", threads=1)
+    return warehouse_in(MemoryStore(clock=clock), 1, clock)
+
+
+def warehouse_in(store, seed, clock=None):
+    return Warehouse(store, clock=clock or ManualClock(), ids=SeededIds(seed), author=f"me {seed}", threads=1)
 
 
 @pytest.fixture
@@ -144,7 +150,7 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_held(warehouse, tabl
 def test_a_rollback_that_shares_an_entry_undoes_what_stands_before_it_there(table, monkeypatch):
     log, said = table.handle.log, []
 
-    def shared(build):
+    def shared(build, **options):
         requests = [Request(lambda _: [DropRange(kind="truncate")]), Request(build)]
         said.append(propose(TableMachine(), log.state, requests, Entry(log.state.version + 1, "", 0, "", ())))
         return Committed(said[0].state, None)
@@ -218,6 +224,26 @@ def test_a_rollback_brings_a_window_of_hashes_back_with_the_schema_that_has_it(w
     table.rollback(old.version)
     assert [*table.handle.refresh().hashes.items()] == [*old.hashes.items()]
     assert table.append({"k": [1]}).duplicate
+
+
+def test_a_rollback_beside_an_insert_of_another_process_remembers_what_it_brings_back():
+    store = MemoryStore()
+    first = warehouse_in(store, 1)
+    settings = {"non_replicated_deduplication_window": "2"}
+    table = first.create_table("t", define({"k": "UInt64"}, order_by="k", settings=settings))
+    for number in (1, 2):
+        table.append({"k": [number]})
+    old = table.version
+    table.append({"k": [4]}, dedup_token="another window")
+    table.handle.log._contention.way = lambda: Way.GATHER
+    intake = f"{table.handle.directory}/_log/intake"
+    # What the other process left in the intake would stand behind this insert, for which k = 1 is forgotten.
+    asked = SleepyStore(store, lambda *_: any(store.list(intake)), lambda: table.append({"k": [3]}))
+    other = warehouse_in(asked, 2).table("t")
+    other.handle.log._contention.way = lambda: Way.LEAVE
+    other.rollback(old)
+    assert table.append({"k": [1]}).duplicate
+    assert numbers(table) == [1, 2]
 
 
 def test_a_rollback_lists_no_insert_that_the_table_still_knows(table):
