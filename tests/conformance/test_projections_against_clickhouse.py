@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
+from mergelake.core.errors import MergelakeError
 from mergelake.core.manifest import ProjectionPart
 from mergelake.format.checksums import decode_checksums
 from mergelake.order.projections import NAMED_FUNCTIONS, table_projections
@@ -207,6 +208,33 @@ def test_a_projection_has_the_place_of_each_row_in_its_part(
     db.sql("ALTER TABLE t DELETE WHERE k = 16")
     db.table("t").apply_mutations()
     check(996)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT p, k ORDER BY s",
+        "SELECT k, s ORDER BY p",
+        "SELECT s, any(p) GROUP BY s",
+        "SELECT p, count() GROUP BY p",
+        "SELECT p, any(p) GROUP BY p",
+        "SELECT k, count() GROUP BY k",
+    ],
+)
+def test_the_error_of_a_projection_comes_before_that_of_a_key(query: str, oracle: Any) -> None:
+    db = ml.connect("memory://keyed")
+    columns = f"p Int8, k Int32, s String, PROJECTION q ({query})"
+    create = f"CREATE OR REPLACE TABLE keyed ({columns}) ENGINE = MergeTree PARTITION BY p ORDER BY k"
+    oracle.query(create)
+    db.sql(create)
+    for kind in ("Int16", "UUID", "Array(Int8)", "String"):
+        alter = f"ALTER TABLE keyed MODIFY COLUMN p {kind}"
+        with pytest.raises(RuntimeError) as theirs:
+            oracle.query(alter)
+        with pytest.raises(MergelakeError) as ours:
+            db.sql(alter)
+        assert str(theirs.value).startswith(f"Code: {ours.value.code}."), (str(theirs.value), str(ours.value))
+    oracle.query("DROP TABLE keyed")
 
 
 def test_columns_and_keys_are_called_as_clickhouse_calls_them(oracle: Any) -> None:

@@ -35,7 +35,8 @@ JSON                  list of struct (path,    arrow.json (text)
                       value as for Dynamic)
 ====================  =======================  ============================
 
-UUID bytes are in stored order (each 8-byte half reversed). Struct fields of an unnamed tuple are `1`, `2`, …; those
+UUID bytes are in stored order (each 8-byte half reversed). A dictionary in storage form has no value twice and no NULL,
+as ClickHouse demands: a row is NULL by its index. Struct fields of an unnamed tuple are `1`, `2`, …; those
 of a Variant have the names of its types, like its subcolumns in ClickHouse, and at most one of them is not NULL.
 The paths of a JSON value are ascending and include all paths that its type declares.
 """

@@ -146,11 +146,15 @@ def to_arrow(vec: Vec, data_type: t.DataType, rows: int) -> pa.Array:
 
 
 def _distinct(codes: npt.NDArray[np.int32], values: pa.Array) -> pa.DictionaryArray:
-    """A dictionary array that has no value twice, as ClickHouse demands: a function may make values equal."""
-    encoded = values.dictionary_encode("encode")
+    """A dictionary array as ClickHouse demands: no value twice, though a function may make values equal, and no NULL.
+
+    It would read a NULL of a dictionary as the default of the type, or refuse the dictionary.
+    """
+    encoded = values.dictionary_encode()
+    rows = pa.array(codes, pa.int32())
     if len(encoded.dictionary) < len(values):
-        codes, values = encoded.indices.to_numpy()[codes], encoded.dictionary
-    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), values)
+        return pa.DictionaryArray.from_arrays(encoded.indices.take(rows), encoded.dictionary)
+    return pa.DictionaryArray.from_arrays(rows, values)
 
 
 def data_to_arrow(data: Data, valid: npt.NDArray[np.bool_] | None, target: pa.DataType) -> pa.Array:

@@ -45,6 +45,11 @@ class Expiry:
     """Whether rows or values are removed."""
     computes: bool
     """Whether the times that are not known are computed."""
+    absent: frozenset[str] = frozenset()
+    """Elements of columns that no source has, since all values had expired, and that have no DEFAULT.
+
+    A merge leaves such columns out, and ClickHouse's `ttl.txt` says no more of them.
+    """
 
     @property
     def force(self) -> bool:
@@ -100,7 +105,8 @@ class Expiry:
             if element.key in infos:
                 infos = {**infos, element.key: replace(infos[element.key], finished=element is chosen)}
         times = {name: (time, time) for name, time in self.times.items()}
-        return PartTtl({**packed_infos(infos), **times}, self.ttl.file(infos))
+        told = {key: info for key, info in infos.items() if key not in self.absent}
+        return PartTtl({**packed_infos(infos), **times}, self.ttl.file(told))
 
 
 def plan_expiry(task: MergeTask) -> Expiry | None:
@@ -112,14 +118,17 @@ def plan_expiry(task: MergeTask) -> Expiry | None:
     # A part without rows says nothing, unless it is the result of this TTL.
     filled = [s for s in task.sources if s.manifest.rows or keys <= s.manifest.ttl.keys()]
     old = merged_infos(ttl, [_known(source, ttl, task.schema) for source in filled])
+    held = {column_id for source in filled for column_id in source.manifest.columns}
+    lacked = {c.name for c in task.schema.columns if c.id not in held and not c.default}
+    absent = frozenset(e.key for e in ttl.columns if e.key in old and e.element.column in lacked)
     times = ttl_times([source.manifest for source in task.sources])
     if task.kind in TTL_KINDS:
         times[TTL_KINDS[task.kind]] = now
     missing = len(old) < len(ttl.elements)
     if task.kind == "mutation" or not now:
-        return Expiry(ttl, now, old, times, removes=False, computes=missing)
+        return Expiry(ttl, now, old, times, removes=False, computes=missing, absent=absent)
     due = (old[e.key].is_min_expired(now) for e in ttl.removing if e.key in old)
-    return Expiry(ttl, now, old, times, removes=missing or any(due), computes=False)
+    return Expiry(ttl, now, old, times, removes=missing or any(due), computes=False, absent=absent)
 
 
 def _known(source: MergeSource, ttl: TableTtl, schema: TableSchema) -> Infos:

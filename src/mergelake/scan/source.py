@@ -244,8 +244,6 @@ def joined(arrays: Sequence[pa.Array]) -> pa.Array:
     """Concatenate the arrays; dictionaries are unified."""
     if len(arrays) == 1:
         return arrays[0]
-    if any(pa.types.is_dictionary(array.type) and array.dictionary.null_count for array in arrays):
-        return pa.concat_arrays([array.dictionary_decode() for array in arrays]).dictionary_encode()
     chunked = pa.chunked_array(arrays)
     if pa.types.is_dictionary(chunked.type):
         chunked = chunked.unify_dictionaries()

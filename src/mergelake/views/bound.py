@@ -222,9 +222,6 @@ def scattered(old: pa.Array, new: pa.Array, matched: Mask, places: NDArray[np.in
     kind = old.type
     if kind == new.type and (pa.types.is_primitive(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary(kind)):
         return pc.replace_with_mask(old, pa.array(matched), new)
-    if pa.types.is_dictionary(kind) and (old.dictionary.null_count or new.dictionary.null_count):
-        decoded = scattered(old.dictionary_decode(), new.dictionary_decode(), matched, places)
-        return decoded.dictionary_encode().cast(kind)
     take = np.arange(len(old), dtype=np.int64)
     take[places] = len(old) + np.arange(len(new))
     both = pa.chunked_array([old, new])

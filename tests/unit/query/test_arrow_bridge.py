@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from mergelake.convert.storage import to_public, to_storage
 from mergelake.core.arrow import arrow_type, storage_type
 from mergelake.core.types import is_nullable, parse_type
+from mergelake.expr import bind, parse
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.arrow_bridge import exact_expression, parse_types, to_public as answer_to_public
+from mergelake.scan.source import evaluate, joined
 
 CASES = [
     ("UInt8", "[0, 255]"),
@@ -57,6 +60,8 @@ CASES = [
     ("Map(String, UUID)", "[map('a', '61f0c404-5cb3-11e7-907b-a6006ad3dba0')]"),
 ]
 
+WORDS = "LowCardinality(Nullable(String))"
+
 
 def answer(kind: str, values: str) -> tuple[pa.Table, list[tuple[str, str]]]:
     """A column of ClickHouse's own in the public form, and its values as text."""
@@ -81,6 +86,28 @@ def test_a_type_comes_out_in_the_public_form_and_goes_in_as_exactly_itself(kind:
     found = engine.run(sql, {"x": given}).table()
     assert list(zip(found["t"].to_pylist(), found["v"].cast(pa.binary()).to_pylist(), strict=True)) == told
     assert _same(to_public(storage, data_type), table["c"])
+
+
+@pytest.mark.parametrize("text", ["e", "upper(e)", "nullIf(e, 'a')", "coalesce(e, 'a')", "if(e = '', NULL, e)", "NULL"])
+def test_what_is_computed_of_dictionaries_goes_in_as_it_is(text: str) -> None:
+    rng, kind = np.random.default_rng(1), parse_type(WORDS)
+    node = bind(parse(f"CAST({text}, '{WORDS}')"), {"e": kind})
+    words = np.array([b"", b"a", b"A", b"b", b"c"])
+    for _ in range(12):
+        pieces, plain = [], []
+        for rows in rng.integers(1, 9, rng.integers(1, 3)):
+            dictionary = pa.array(rng.permutation(words)[: rng.integers(1, 6)], pa.binary())
+            codes = rng.integers(-1, rng.integers(0, len(dictionary)), rows, np.int32, endpoint=True)
+            given = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), dictionary)
+            plain += given.to_pylist()
+            pieces.append(evaluate(node, {"e": given}, {"e": kind}, int(rows)))
+            pieces[-1].validate(full=True)
+        computed = pa.table({"e": joined(pieces)})
+        assert not computed["e"].chunk(0).dictionary.null_count
+        found = engine.run("SELECT CAST(e, 'Nullable(String)') AS e FROM Python(x)", {"x": computed}).table()
+        sql = f"SELECT CAST({text}, 'Nullable(String)') AS e FROM (SELECT CAST(e, '{WORDS}') AS e FROM Python(x))"
+        expected = engine.run(sql, {"x": pa.table({"e": pa.array(plain, pa.binary())})}).table()
+        assert found == expected
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -193,6 +193,7 @@ def test_dictionaries_have_no_value_twice(column: str) -> None:
         found = steps.apply(given, 4, [column])[0][column]
         dictionary = found.dictionary.to_pylist()
         assert len(set(dictionary)) == len(dictionary)
+        assert None not in dictionary
         assert found.to_pylist() == [b"B", b"A", None if column == "ln" else b"B", b"B"]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mergelake.core import types as t
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.errors import error
 from mergelake.core.schema import Column, TableSchema, TypeChange
 from mergelake.core.types import DataType
 from mergelake.expr.nodes import ColumnRef, referenced_columns
@@ -177,33 +177,34 @@ def _check_key(column: Column, kind: DataType, schema: TableSchema) -> None:
 
     The error of a key's expression or of a projection that does not take the type comes before, as in ClickHouse.
     """
-    name, old = column.name, column.type
-    if name in key_columns(schema):
-        changed = _with(schema, schema.column(name), replace(column, type=kind))
-        from mergelake.order.projections import table_projections  # it loads kernels that few statements need
-
-        for text in (*schema.order_by, *schema.partition_by):
-            bind_key(text, changed)  # raises the error of a function that does not take the type
-        table_projections(changed)
-    if name in partition_columns(schema) and not _extends_enum(old, kind):
-        raise _forbidden(f"ALTER of partition key column {name} from type {old} to type {kind} is not safe")
-    if name not in key_columns(schema):
+    if column.name not in key_columns(schema):
         return
+    changed = _with(schema, schema.column(column.name), replace(column, type=kind))
+    for text in (*schema.order_by, *schema.partition_by):
+        bind_key(text, changed)  # raises the error of a function that does not take the type
+    refused = _refused_for_keys(column, kind, schema)
+    if refused:
+        from mergelake.table.alter.projections import check_takes_type  # it loads kernels that few statements need
+
+        check_takes_type(schema, changed)
+        raise error("ALTER_OF_COLUMN_IS_FORBIDDEN", refused, "Create another table, and insert into it")
+
+
+def _refused_for_keys(column: Column, kind: DataType, schema: TableSchema) -> str:
+    """Why a column of a key cannot have a type; empty if it can."""
+    name, old = column.name, column.type
+    if name in partition_columns(schema) and not _extends_enum(old, kind):
+        return f"ALTER of partition key column {name} from type {old} to type {kind} is not safe"
     mode = mode_of(schema)
     texts = [*schema.order_by, *schema.partition_by, *([schema.sample_by] if schema.sample_by else [])]
     trees = [key_tree(text, schema.names) for text in texts]
     inside = any(tree != ColumnRef(name) and mentions(tree, name, schema) for tree in trees)
     if inside or (mode is not None and name in (mode.sign, mode.tombstone)):
-        raise _forbidden(f"ALTER of key column {name} is forbidden")
+        return f"ALTER of key column {name} is forbidden"
     by_engine = all(tree != ColumnRef(name) for tree in trees)
     if by_engine and (mode is None or name != mode.decides or _is_wider(old, kind)):
-        return
-    if not _keeps_order(old, kind):
-        raise _forbidden(f"ALTER of key column {name} from type {old} to type {kind} is not safe")
-
-
-def _forbidden(message: str) -> MergelakeError:
-    return error("ALTER_OF_COLUMN_IS_FORBIDDEN", message, "Create another table, and insert into it")
+        return ""
+    return "" if _keeps_order(old, kind) else f"ALTER of key column {name} from type {old} to type {kind} is not safe"
 
 
 def _extends_enum(old: DataType, new: DataType) -> bool:

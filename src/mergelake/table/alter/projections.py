@@ -15,7 +15,11 @@ from dataclasses import dataclass, replace
 
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Projection, TableSchema
-from mergelake.order.projections import bind_projection
+from mergelake.core.types import AggregateFunction
+from mergelake.order.projections import bind_projection, table_projections
+from mergelake.parts.evolve import check_conversion
+
+_FORBIDDEN = "ALTER_OF_COLUMN_IS_FORBIDDEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,21 @@ def no_projection(name: str, schema: TableSchema) -> MergelakeError:
     near = difflib.get_close_matches(name, [each.name for each in schema.projections], n=1)
     hint = f"Maybe you meant {near[0]}" if near else "SHOW CREATE TABLE has those that there are"
     return error("NO_SUCH_PROJECTION_IN_TABLE", f"There is no projection {name} in table", hint)
+
+
+def check_takes_type(before: TableSchema, after: TableSchema) -> None:
+    """Raise the error of a projection that does not take the type that a column has `after`.
+
+    That of its expressions, or of the conversion of its columns: keys and states of an aggregate one have none.
+    """
+    for old, new in zip(table_projections(before), table_projections(after), strict=True):
+        for column, changed in zip(old.schema.columns, new.schema.columns, strict=True):
+            if not old.aggregate:
+                check_conversion(column.type, changed.type)
+            elif column.type != changed.type:
+                name = "CANNOT_CONVERT_TYPE" if isinstance(column.type, AggregateFunction) else _FORBIDDEN
+                message = f"{column.name} of projection {old.name} would become {changed.type}, and is {column.type}"
+                raise error(name, message, f"DROP PROJECTION {old.name} before")
 
 
 def check_projected(before: TableSchema, after: TableSchema) -> None:
