@@ -12,7 +12,7 @@ from tests.simulation.bugs import BUGS, COMMON, COMMON_MAX, FIRST
 from tests.simulation.runner import Violation, explain, hunt, run, run_parallel, seeds_for, shorten
 from tests.simulation.stages import CROWD_AT, CROWD_EVERY, LEADERS_AT, REAL_ROWS
 
-SEEDS = int(os.environ.get("SEEDS", "120"))
+SEEDS = int(os.environ.get("SEEDS", "200"))
 REAL_SEEDS = int(os.environ.get("REAL_SEEDS", "16"))
 
 
