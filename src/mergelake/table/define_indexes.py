@@ -9,11 +9,12 @@ from mergelake.core import types as t
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import Column, SkipIndex, TableSchema
 from mergelake.expr.bound import columns_of
-from mergelake.expr.nodes import Call, SyntaxNode, referenced_columns
+from mergelake.expr.nodes import Call, SyntaxNode, referenced_columns, walk
+from mergelake.expr.registry import canonical_name
 from mergelake.format.skip_types import check_index_types, parse_index_type
 from mergelake.parts.indexing import bind_index, index_expressions
 
-VARYING = frozenset(
+_VARYING = frozenset(
     {
         "now",
         "now64",
@@ -87,8 +88,12 @@ def missing_column(column: Column, within: str) -> MergelakeError:
 
 
 def varying_function(tree: SyntaxNode) -> str | None:
-    """A function in an expression that does not give the same for the same row again, if there is one."""
-    return min(_functions(tree) & VARYING, default=None)
+    """A function in an expression that does not give the same for the same row again, if there is one.
+
+    By its own name: `NOW()` is `now`.
+    """
+    functions = {canonical_name(node.function) for node in walk(tree) if isinstance(node, Call)}
+    return min(functions & _VARYING, default=None)
 
 
 def check_deterministic(tree: SyntaxNode) -> None:
@@ -108,9 +113,3 @@ def check_repeated(tree: SyntaxNode, schema: TableSchema) -> None:
             f"Primary key or secondary index contains a duplicate expression: {tree}",
             "Set allow_suspicious_indices = 1 if it is meant",
         )
-
-
-def _functions(tree: SyntaxNode) -> set[str]:
-    if not isinstance(tree, Call):
-        return set()
-    return {tree.function}.union(*(_functions(arg) for arg in tree.args))

@@ -11,16 +11,15 @@ from dataclasses import replace
 from mergelake.core.errors import MergelakeError, error
 from mergelake.core.schema import TableSchema
 from mergelake.core.text import quote_identifier_if_needed
-from mergelake.expr.nodes import Call, SyntaxNode, referenced_columns, walk
+from mergelake.expr.nodes import SyntaxNode, referenced_columns
 from mergelake.expr.parser import parse, parse_aggregate
-from mergelake.expr.registry import canonical_name
 from mergelake.format.codec import parse_default_codec
 from mergelake.format.streams import shared_sizes_stream
 from mergelake.order.keys import table_keys
 from mergelake.order.ttl import BoundTtl, bind_ttl, expired_value, has_ttl, is_time
 from mergelake.order.ttl_groups import check_grouping
 from mergelake.order.ttl_text import TtlElement, column_ttl, parse_ttl
-from mergelake.table.define_indexes import VARYING
+from mergelake.table.define_indexes import varying_function
 
 _ONE_DELETE = "More than one DELETE TTL expression without WHERE expression is not allowed"
 
@@ -103,9 +102,6 @@ def _missing(names: Sequence[str], tree: SyntaxNode) -> MergelakeError:
 
 
 def _check_varying(tree: SyntaxNode) -> None:
-    for node in walk(tree):
-        if isinstance(node, Call) and canonical_name(node.function) in VARYING:
-            message = (
-                f"TTL expression cannot contain non-deterministic functions, but contains function {node.function}"
-            )
-            raise error("BAD_ARGUMENTS", message)
+    if (varying := varying_function(tree)) is not None:
+        message = f"TTL expression cannot contain non-deterministic functions, but contains function {varying}"
+        raise error("BAD_ARGUMENTS", message)

@@ -162,7 +162,7 @@ def test_a_column_that_stands_for_a_constant_stays_in_an_unfinished_mutation(com
         db.sql(f"ALTER TABLE t {command}")
 
 
-@pytest.mark.parametrize("default", ["now()", "toString(rand())", "toString(al + rand())"])
+@pytest.mark.parametrize("default", ["now()", "NOW()", "toString(rand())", "toString(al + rand())"])
 def test_no_part_lacks_a_column_whose_default_is_another_one_each_time(db, tmp_path, default):
     late = ml.connect(str(tmp_path)).table("t")
     db.sql("ALTER TABLE t DETACH PARTITION 1")
