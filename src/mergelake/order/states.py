@@ -160,7 +160,7 @@ _Merge = Callable[[pa.Array, Groups], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class _Own:
-    """A `StateFunctions` of one type."""
+    """A `StateMerger` of one type."""
 
     merge: _Merge
     flagged: bool

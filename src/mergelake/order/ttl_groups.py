@@ -110,8 +110,11 @@ class Assignment:
     aggregates: Mapping[str, Known | Foreign]
     """By the names that `finish` uses."""
     finish: Finish
-    foreign: bool
-    """Whether its functions are ClickHouse's."""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether its functions are ClickHouse's."""
+        return any(isinstance(each, Foreign) for each in self.aggregates.values())
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -307,14 +310,14 @@ def _bound(column: str, text: str, schema: TableSchema, functions: StateFunction
             states = {name: (kind, values[name]) for name, kind in kinds.items()}
             return _needed(functions, text).finish(str(whole), states, target)
 
-        return Assignment(column, aggregates, finished, foreign)
+        return Assignment(column, aggregates, finished)
     cast = Call("CAST", (whole, Literal(str(target).encode(), t.STRING)))
     result = compile_expression(str(cast), {name: each.type for name, each in aggregates.items()})
 
     def evaluated(values: Mapping[str, pa.Array]) -> pa.Array:
         return result.evaluate(pa.RecordBatch.from_arrays(list(values.values()), list(values)))
 
-    return Assignment(column, aggregates, evaluated, foreign)
+    return Assignment(column, aggregates, evaluated)
 
 
 def _foreign(function: str, call: Call, types: Mapping[str, DataType], functions: StateFunctions | None) -> Foreign:

@@ -24,7 +24,7 @@ from mergelake.log.volatile import lacking
 from mergelake.order.projections import table_projections
 from mergelake.order.ttl import has_ttl, table_ttl
 from mergelake.parts.evolve import can_evolve
-from mergelake.table.alter.needs import default_of, means_the_same
+from mergelake.table.alter.needs import means_the_same, same_default
 from mergelake.table.clone import with_lacks
 from mergelake.table.fit import check_projections_fit, definition
 
@@ -120,7 +120,7 @@ def _check_lacking(source: TableSchema, target: TableSchema, parts: Sequence[Act
     held = [set(part.manifest.columns) for part in parts]
     for column in source.stored:
         there = target.column(column.name)
-        same = column.default_kind == there.default_kind and default_of(column, source) == default_of(there, target)
+        same = same_default(column, source, there, target)
         if not same and any(column.id not in each for each in held):
             message = f"Some parts lack column {column.name}, whose default is another one in the other table"
             raise error("INCOMPATIBLE_COLUMNS", message, f"ALTER TABLE … MATERIALIZE COLUMN {column.name} writes it")

@@ -63,10 +63,9 @@ def check_lacked(state: State, after: TableSchema) -> None:
 
     Its rows would have another value with each read. An insert computes such a default once.
     """
-    known = {(c.id, c.default_kind): default_of(c, state.schema) for c in state.schema.stored}
     for column in after.stored:
-        varying = varying_default(column, after)
-        if varying is None or default_of(column, after) == known.get((column.id, column.default_kind)):
+        varying, old = varying_default(column, after), state.schema.by_id.get(column.id)
+        if varying is None or (old is not None and same_default(old, state.schema, column, after)):
             continue
         lacking = next((p for p in state.parts() if p.manifest.rows and column.id not in p.manifest.columns), None)
         if lacking is not None:
@@ -77,7 +76,7 @@ def check_lacked(state: State, after: TableSchema) -> None:
 
 def varying_default(column: Column, schema: TableSchema) -> str | None:
     """The function by which a column's default is another value each time that it is computed, if there is one."""
-    default = default_of(column, schema)
+    default = _default_of(column, schema)
     return None if default is None else varying_function(default)
 
 
@@ -107,13 +106,21 @@ def affected_column(mutation: PendingMutation, before: TableSchema, after: Table
             return name
     if not means_the_same(mutation, before, after):
         return next(chain(_recomputed(before, after), read))
-    known = {(c.id, c.default_kind): default_of(c, before) for c in before.stored}
-    defaults = ((default_of(c, after), known.get((c.id, c.default_kind))) for c in after.stored)
-    new = [default for default, was in defaults if default is not None and default != was]
-    return next((name for default in new for name in updated if mentions(default, name, after)), None)
+    for column in after.stored:
+        default, old = _default_of(column, after), before.by_id.get(column.id)
+        if default is not None and not (old is not None and same_default(old, before, column, after)):
+            for name in updated:
+                if mentions(default, name, after):
+                    return name
+    return None
 
 
-def default_of(column: Column, schema: TableSchema) -> SyntaxNode | None:
+def same_default(one: Column, schema: TableSchema, other: Column, other_schema: TableSchema) -> bool:
+    """Whether columns of two schemas have the same default: ALIAS columns stand for their expressions."""
+    return one.default_kind == other.default_kind and _default_of(one, schema) == _default_of(other, other_schema)
+
+
+def _default_of(column: Column, schema: TableSchema) -> SyntaxNode | None:
     """The expression of a column's default, in which those of ALIAS columns stand for these; None if it has none."""
     return expand_aliases(parse(column.default), schema) if column.default else None
 
