@@ -14,7 +14,7 @@ from pathlib import Path
 
 import mergelake as ml
 from benchmarks.common import Ratio, best_of, show
-from mergelake.spark.session import session
+from mergelake.api.spark.session import session
 from mergelake.testing.logtable import CREATE, spark_log_frame
 
 

@@ -22,23 +22,23 @@ from multiprocessing.connection import Connection
 from rich.console import Console
 from rich.table import Table
 
-from mergelake.core.clock import SystemClock
-from mergelake.core.errors import MergelakeError
-from mergelake.core.ids import RandomIds
-from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.log import group
-from mergelake.log.backends import Backends
-from mergelake.log.checkpoint import encode_checkpoint
-from mergelake.log.commit import Log
-from mergelake.log.keeper import Address, close_all
-from mergelake.log.machine import TableMachine
-from mergelake.log.migrate import new_tree
-from mergelake.log.operations import AddParts, CreateTable
-from mergelake.log.state import State
+from mergelake.core.base.clock import SystemClock
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.ids import RandomIds
+from mergelake.core.model.manifest import Extent, PartFile, PartManifest, encode_files
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.log.backends.backends import Backends
+from mergelake.log.backends.keeper import Address, close_all
+from mergelake.log.commit import group
+from mergelake.log.commit.commit import Log
+from mergelake.log.commit.migrate import new_tree
+from mergelake.log.model.operations import AddParts, CreateTable
+from mergelake.log.model.state import State
+from mergelake.log.storage.checkpoint import encode_checkpoint
+from mergelake.log.storage.machine import TableMachine
 from mergelake.store import Store, StoreSpec, open_store
-from mergelake.store.memory import MemoryStore
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.services import ServiceUnavailable, service
 
 WRITERS = (1, 8, 32)

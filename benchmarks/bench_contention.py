@@ -21,10 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.bench_commit import CLOCK, IDS, SCHEMA, part, warm
-from mergelake.log.commit import Log
-from mergelake.log.machine import TableMachine
-from mergelake.log.operations import AddParts, CreateTable
-from mergelake.log.state import State
+from mergelake.log.commit.commit import Log
+from mergelake.log.model.operations import AddParts, CreateTable
+from mergelake.log.model.state import State
+from mergelake.log.storage.machine import TableMachine
 from mergelake.store import Store, open_store
 
 WRITERS = (1, 2, 4, 16)

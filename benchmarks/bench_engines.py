@@ -64,9 +64,9 @@ def write_parts(root: str, table_engine: str, rows: int, parts: int) -> None:
 
 def here(root: str, table_engine: str) -> dict[str, float]:
     """FINAL, then the merge by one thread, nothing committed."""
-    from mergelake.merge.execute import execute_merge
-    from mergelake.merge.plan import plan_merge
-    from mergelake.table.insert import discard_parts
+    from mergelake.jobs.merge.execute import execute_merge
+    from mergelake.jobs.merge.plan import plan_merge
+    from mergelake.table.write.insert import discard_parts
 
     db = ml.connect(root)
     query = QUERY.format(t="t", final=" FINAL" if table_engine != "MergeTree" else "")

@@ -25,12 +25,12 @@ from rich.table import Table
 import mergelake as ml
 from benchmarks.common import median_of
 from mergelake.query.attach import attached
-from mergelake.store.cache_dir import CacheDir
-from mergelake.store.cached import CachedStore
-from mergelake.store.directory import DirectoryStore
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Buffer, Store
-from mergelake.store.spec import StoreSpec
+from mergelake.store.cache.cache_dir import CacheDir
+from mergelake.store.cache.cached import CachedStore
+from mergelake.store.objects.directory import DirectoryStore
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Buffer, Store
+from mergelake.store.objects.spec import StoreSpec
 
 ROWS = 500_000
 PARTS = 3

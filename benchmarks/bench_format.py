@@ -30,11 +30,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core.types import parse_type
-from mergelake.format.codec import parse_codec
-from mergelake.format.layout import classic_layout
-from mergelake.format.reader import ColumnReader, concatenate
-from mergelake.format.wide import ColumnWriter, stream_files
+from mergelake.core.types.types import parse_type
+from mergelake.format.codecs.codec import parse_codec
+from mergelake.format.columns.reader import ColumnReader, concatenate
+from mergelake.format.columns.wide import ColumnWriter, stream_files
+from mergelake.format.files.layout import classic_layout
 
 CLASSIC = """min_bytes_for_wide_part=0, serialization_info_version='basic',
 string_serialization_version='single_stream',

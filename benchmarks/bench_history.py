@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.bench_metadata import SCHEMA, inserted, new_log, part
-from mergelake.log.operations import AddParts, AdvanceGcHorizon, CreateTable, DropRange
-from mergelake.store.memory import MemoryStore
+from mergelake.log.model.operations import AddParts, AdvanceGcHorizon, CreateTable, DropRange
+from mergelake.store.objects.memory import MemoryStore
 
 PARTS = 1000
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import mergelake as ml
 from benchmarks.common import Ratio, in_process, show
-from mergelake.log.volatile import leaves, outermost
+from mergelake.log.model.volatile import leaves, outermost
 from mergelake.testing.logtable import CREATE, log_block
 from tests.helpers.services import free_ports
 
@@ -38,7 +38,7 @@ def here(table_engine: str, batches: int, root: str) -> dict[str, float]:
     table.append(blocks[0])  # starting is not inserting
     listen = f"127.0.0.1:{free_ports(1)}"
     options = ["--local", f"{root}/disk", "--poll", "0.1", "--metrics", listen]
-    node = subprocess.Popen([sys.executable, "-m", "mergelake.cli", "node", f"{root}/lake", *options], stdout=-3)
+    node = subprocess.Popen([sys.executable, "-m", "mergelake.api.cli", "node", f"{root}/lake", *options], stdout=-3)
     try:
         while _status(listen) is None:
             time.sleep(0.05)

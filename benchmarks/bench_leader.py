@@ -24,17 +24,17 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.bench_commit import SCHEMA, part
-from mergelake.core.clock import SystemClock
-from mergelake.core.ids import RandomIds
-from mergelake.log.backends import Backends
-from mergelake.log.commit import Log
-from mergelake.log.leader import CommitService
-from mergelake.log.machine import TableMachine
-from mergelake.log.operations import AddParts, CreateTable, RenewLease
-from mergelake.log.passing import SERVICE
-from mergelake.log.state import State
-from mergelake.peer import Listener, PeerClient
+from mergelake.core.base.clock import SystemClock
+from mergelake.core.base.ids import RandomIds
+from mergelake.log.backends.backends import Backends
+from mergelake.log.commit.commit import Log
+from mergelake.log.commit.passing import SERVICE
+from mergelake.log.model.operations import AddParts, CreateTable, RenewLease
+from mergelake.log.model.state import State
+from mergelake.log.relay.leader import CommitService
+from mergelake.log.storage.machine import TableMachine
 from mergelake.store import Store, open_store
+from mergelake.store.peer import Listener, PeerClient
 
 REQUEST_S = 0.03
 CLOCK, IDS = SystemClock(), RandomIds()

@@ -63,12 +63,12 @@ def storage_block(block: pa.Table) -> pa.Table:
 
 def write_parts(root: str, rows: int, parts: int, order: str) -> None:
     """A table of `parts` parts in `root`, ordered by the key `order`."""
-    from mergelake.core.clock import SystemClock
-    from mergelake.core.ids import RandomIds
+    from mergelake.core.base.clock import SystemClock
+    from mergelake.core.base.ids import RandomIds
     from mergelake.store import open_store
-    from mergelake.table.define import define
-    from mergelake.table.handle import TableHandle
-    from mergelake.table.insert import commit_parts, insert_target, write_blocks
+    from mergelake.table.definition.define import define
+    from mergelake.table.handle.handle import TableHandle
+    from mergelake.table.write.insert import commit_parts, insert_target, write_blocks
     from mergelake.testing.logtable import log_block
 
     store, clock, ids = open_store(root), SystemClock(), RandomIds()
@@ -87,13 +87,13 @@ def write_parts(root: str, rows: int, parts: int, order: str) -> None:
 
 def merge_here(root: str, threads: int) -> dict[str, float]:
     """Merge all parts, nothing committed: seconds and peak resident bytes of this process."""
-    from mergelake.core.clock import SystemClock
-    from mergelake.core.ids import RandomIds
-    from mergelake.merge.execute import execute_merge
-    from mergelake.merge.plan import plan_merge
+    from mergelake.core.base.clock import SystemClock
+    from mergelake.core.base.ids import RandomIds
+    from mergelake.jobs.merge.execute import execute_merge
+    from mergelake.jobs.merge.plan import plan_merge
     from mergelake.store import open_store
-    from mergelake.table.handle import TableHandle
-    from mergelake.table.insert import discard_parts
+    from mergelake.table.handle.handle import TableHandle
+    from mergelake.table.write.insert import discard_parts
 
     store, clock, ids = open_store(root), SystemClock(), RandomIds()
     snapshot = TableHandle.open(store, DIRECTORY, clock=clock, ids=ids).snapshot()
@@ -114,10 +114,10 @@ def merge_clickhouse(root: str, work: str, order: str) -> dict[str, float]:
     """The same merge by ClickHouse, of a table with the key `order`."""
     import chdb.session
 
-    from mergelake.core.clock import SystemClock
-    from mergelake.core.ids import RandomIds
+    from mergelake.core.base.clock import SystemClock
+    from mergelake.core.base.ids import RandomIds
     from mergelake.store import open_store
-    from mergelake.table.handle import TableHandle
+    from mergelake.table.handle.handle import TableHandle
 
     handle = TableHandle.open(open_store(root), DIRECTORY, clock=SystemClock(), ids=RandomIds())
     session = chdb.session.Session(work)

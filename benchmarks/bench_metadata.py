@@ -26,20 +26,20 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.curves import svg
-from mergelake.core.clock import SystemClock
-from mergelake.core.ids import RandomIds
-from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.log.commit import Log
-from mergelake.log.machine import TableMachine
-from mergelake.log.operations import AddParts, CreateTable, Publish, TableOp
-from mergelake.log.state import State
-from mergelake.parts.cache import PartCache
-from mergelake.scan.plan import plan_scan
-from mergelake.scan.request import ScanRequest
-from mergelake.store.memory import MemoryStore
-from mergelake.table.handle import Snapshot, TableHandle
+from mergelake.core.base.clock import SystemClock
+from mergelake.core.base.ids import RandomIds
+from mergelake.core.model.manifest import Extent, PartFile, PartManifest, encode_files
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.log.commit.commit import Log
+from mergelake.log.model.operations import AddParts, CreateTable, Publish, TableOp
+from mergelake.log.model.state import State
+from mergelake.log.storage.machine import TableMachine
+from mergelake.parts.read.cache import PartCache
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.read.plan import plan_scan
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.handle.handle import Snapshot, TableHandle
 from tests.helpers.background import settle
 
 COLUMNS = 10

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 import mergelake as ml
-from mergelake.node.memory import bound_memory
-from mergelake.node.status import resident_bytes
+from mergelake.jobs.node.memory import bound_memory
+from mergelake.jobs.node.status import resident_bytes
 
 PARTITIONS = 40
 _LINES = 15

@@ -41,8 +41,8 @@ def fill(root: str, partitions: int, rows: int, parts: int) -> None:
 
 def work(root: str, name: str) -> dict[str, float]:
     """Merge from the moment a line comes in until nothing is due here or elsewhere."""
-    from mergelake.lake import Warehouse
-    from mergelake.node.memory import bound_memory
+    from mergelake.api.python import Warehouse
+    from mergelake.jobs.node.memory import bound_memory
 
     bound_memory()
     node = Warehouse(root, threads=1).node(name, local=f"{root}-disk", slots=1, roles=["merge", "upload"], poll_s=0.02)

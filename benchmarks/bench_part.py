@@ -19,14 +19,14 @@ import pyarrow.parquet
 
 from benchmarks.bench_format import CLASSIC
 from benchmarks.common import Ratio, best_of, show
-from mergelake.core.clock import SystemClock
-from mergelake.core.ids import RandomIds
-from mergelake.core.settings import TableSettings
-from mergelake.parts.part_spec import PartTarget, SortedRows
-from mergelake.parts.reader import PartReader
-from mergelake.parts.writer import write_part
+from mergelake.core.base.clock import SystemClock
+from mergelake.core.base.ids import RandomIds
+from mergelake.core.model.settings import TableSettings
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.write.part_spec import PartTarget, SortedRows
+from mergelake.parts.write.writer import write_part
 from mergelake.store import open_store
-from mergelake.table.define import define
+from mergelake.table.definition.define import define
 
 COLUMNS = {
     "id": "Int64",

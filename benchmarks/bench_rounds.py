@@ -18,22 +18,22 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.bench_metadata import IDS, PARTITION, SCHEMA, part
-from mergelake.core.clock import SystemClock
-from mergelake.gc.collect import collect_round
-from mergelake.gc.fsck import fsck
-from mergelake.lake.inspect import parts_table
-from mergelake.log.commit import Log
-from mergelake.log.machine import TableMachine
-from mergelake.log.operations import AddParts, CreateTable
-from mergelake.log.state import State
-from mergelake.merge.select import MergeSlots
-from mergelake.node.actions import NodeView, TableView
-from mergelake.node.candidates import Memory
-from mergelake.node.plan import tick
-from mergelake.publish.publish import publish
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import ObjectMeta
-from mergelake.table.handle import TableHandle
+from mergelake.api.python.inspect import parts_table
+from mergelake.core.base.clock import SystemClock
+from mergelake.jobs.gc.collect import collect_round
+from mergelake.jobs.gc.fsck import fsck
+from mergelake.jobs.merge.select import MergeSlots
+from mergelake.jobs.node.actions import NodeView, TableView
+from mergelake.jobs.node.candidates import Memory
+from mergelake.jobs.node.plan import tick
+from mergelake.jobs.publish.publish import publish
+from mergelake.log.commit.commit import Log
+from mergelake.log.model.operations import AddParts, CreateTable
+from mergelake.log.model.state import State
+from mergelake.log.storage.machine import TableMachine
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import ObjectMeta
+from mergelake.table.handle.handle import TableHandle
 
 CLOCK = SystemClock()
 DIRECT = SCHEMA.with_settings({"merge_upload_policy": "direct"})

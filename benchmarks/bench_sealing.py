@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks import bench_commit
 from benchmarks.bench_commit import Place, Processes, warm
-from mergelake.log.keeper import close_all
+from mergelake.log.backends.keeper import close_all
 from mergelake.store import StoreSpec
 
 CASTS = ((1, 1), (1, 64), (4, 1), (8, 1), (8, 8), (16, 1), (64, 1))

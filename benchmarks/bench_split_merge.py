@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import mergelake as ml
-from mergelake.merge.optimize import plan_optimize
-from mergelake.merge.slices import slice_tasks, with_split
-from mergelake.merge.task_json import encode_task
+from mergelake.jobs.merge.optimize import plan_optimize
+from mergelake.jobs.merge.slices import slice_tasks, with_split
+from mergelake.jobs.merge.task_json import encode_task
 from mergelake.testing.logtable import CREATE, log_block
 
 _BATCH = 500_000
 _WORK = """
 import json, re, sys
 from pathlib import Path
-from mergelake.lake.warehouse import Warehouse
-from mergelake.merge.task_json import decode_task
-from mergelake.mutate.work import execute_task
+from mergelake.api.python.warehouse import Warehouse
+from mergelake.jobs.merge.task_json import decode_task
+from mergelake.jobs.mutate.work import execute_task
 
 planned = decode_task(Path(sys.argv[1]).read_bytes())
 warehouse = Warehouse(planned.url)

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 import mergelake as ml
 from benchmarks.common import Ratio, show
-from mergelake.spark.session import session
+from mergelake.api.spark.session import session
 from mergelake.testing.logtable import CREATE, spark_log_frame
 from tests.helpers.services import service
 
@@ -96,7 +96,7 @@ def main() -> None:
         measure(session("local[2]"), rows)
         return
     with service("spark-cluster") as cluster:
-        config = {"spark.executor.memory": "1g", "spark.executor.cores": "1"}
+        config = {"api.spark.executor.memory": "1g", "api.spark.executor.cores": "1"}
         measure(session(cluster["SPARK_MASTER_URL"], config=config), rows)
 
 

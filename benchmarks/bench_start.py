@@ -20,8 +20,8 @@ place = Path(sys.argv[1])
 spent = [0.0, 0]
 start = time.process_time()
 import llvmlite.binding
-import mergelake.jit.kernel as kernel
-import mergelake.jit.native as native
+import mergelake.core.jit.kernel as kernel
+import mergelake.core.jit.native as native
 spent[0] += time.process_time() - start
 native._places = lambda: iter([place])
 load = kernel.Kernel._load

@@ -17,15 +17,15 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.bench_metadata import IDS, PARTITION, SCHEMA, part
-from mergelake.core.clock import ManualClock
-from mergelake.gc.collect import collect_round
-from mergelake.log.commit import Log
-from mergelake.log.machine import TableMachine
-from mergelake.log.operations import AddParts, CreateTable, Publish
-from mergelake.log.state import State
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import ObjectMeta, PutOutcome
-from mergelake.table.handle import TableHandle
+from mergelake.core.base.clock import ManualClock
+from mergelake.jobs.gc.collect import collect_round
+from mergelake.log.commit.commit import Log
+from mergelake.log.model.operations import AddParts, CreateTable, Publish
+from mergelake.log.model.state import State
+from mergelake.log.storage.machine import TableMachine
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import ObjectMeta, PutOutcome
+from mergelake.table.handle.handle import TableHandle
 from tests.helpers.background import settle
 
 DAY_S, ROUND_S = 86400, 3600

@@ -24,25 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.curves import trade
-from mergelake.core.manifest import PartManifest, encode_files
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.log.fold import apply
-from mergelake.log.operations import (
-    AddParts,
-    AddVolatile,
-    AdvanceGcHorizon,
-    CreateTable,
-    Entry,
-    LogOp,
-    MergeRecipe,
-    Publish,
-)
-from mergelake.log.state import State
-from mergelake.log.volatile import leaves
-from mergelake.merge.select import MergeSlots
-from mergelake.merge.volatile import LocalPart, build_task
-from mergelake.node.actions import (
+from mergelake.core.model.manifest import PartManifest, encode_files
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.jobs.merge.select import MergeSlots
+from mergelake.jobs.merge.volatile import LocalPart, build_task
+from mergelake.jobs.node.actions import (
     Action,
     Build,
     Discard,
@@ -53,8 +40,21 @@ from mergelake.node.actions import (
     TableView,
     Upload,
 )
-from mergelake.node.candidates import Memory
-from mergelake.node.plan import tick
+from mergelake.jobs.node.candidates import Memory
+from mergelake.jobs.node.plan import tick
+from mergelake.log.model.fold import apply
+from mergelake.log.model.operations import (
+    AddParts,
+    AddVolatile,
+    AdvanceGcHorizon,
+    CreateTable,
+    Entry,
+    LogOp,
+    MergeRecipe,
+    Publish,
+)
+from mergelake.log.model.state import State
+from mergelake.log.model.volatile import leaves
 
 Arrivals = Callable[[float], Iterator[tuple[float, dict[str, int]]]]
 """Seconds to insert for -> times and the bytes for each partition."""

@@ -31,19 +31,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import mergelake as ml
-from mergelake.cli.picture.drawing import plural, size
-from mergelake.cli.picture.sheet import render_page, render_sheet
-from mergelake.cli.picture.timeline import MergeFate, MergeLife, PartLife, merge_lives, part_lives
-from mergelake.cli.picture.values import Phase, QueryAnswer, Sheet, amplification, same_answers
-from mergelake.lake.cost import table_cost
-from mergelake.spark.session import session
-from mergelake.store.prices import Prices
+from mergelake.api.cli.picture.drawing import plural, size
+from mergelake.api.cli.picture.sheet import render_page, render_sheet
+from mergelake.api.cli.picture.timeline import MergeFate, MergeLife, PartLife, merge_lives, part_lives
+from mergelake.api.cli.picture.values import Phase, QueryAnswer, Sheet, amplification, same_answers
+from mergelake.api.python.cost import table_cost
+from mergelake.api.spark.session import session
+from mergelake.store.metering.prices import Prices
 from mergelake.testing.logtable import CREATE, log_block, spark_log_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mergelake.node.runner import Node
+    from mergelake.jobs.node.runner import Node
 
 BATCH_ROWS = 20_000
 BULK_ROWS = 100_000

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from mergelake.log.keeper import close_all
+from mergelake.log.backends.keeper import close_all
 from tests.helpers.oracle import oracle as shared_oracle
 from tests.helpers.services import SCRIPTS, or_skip, service
 
@@ -151,14 +151,14 @@ def spark_cluster() -> Iterator[dict[str, str]]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of the run, `local[2]`."""
     pytest.importorskip("pyspark.sql", reason="the extra `spark` (pyspark) is not installed")
-    from mergelake.spark.session import session as start
+    from mergelake.api.spark.session import session as start
 
     session = start(
         "local[2]",
         config={
-            "spark.driver.memory": "1g",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
+            "api.spark.driver.memory": "1g",
+            "api.spark.sql.shuffle.partitions": "2",
+            "api.spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
         },
     )
     yield session

@@ -27,13 +27,13 @@ import pyarrow as pa
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from mergelake.core.clock import SystemClock  # noqa: E402
-from mergelake.core.ids import RandomIds  # noqa: E402
-from mergelake.core.names import PartInfo  # noqa: E402
-from mergelake.core.types import parse_type  # noqa: E402
-from mergelake.sql.part_files import part_schema  # noqa: E402
-from mergelake.store.directory import DirectoryStore  # noqa: E402
-from mergelake.table.insert import write_blocks  # noqa: E402
+from mergelake.api.sql.part_files import part_schema  # noqa: E402
+from mergelake.core.base.clock import SystemClock  # noqa: E402
+from mergelake.core.base.ids import RandomIds  # noqa: E402
+from mergelake.core.model.names import PartInfo  # noqa: E402
+from mergelake.core.types.types import parse_type  # noqa: E402
+from mergelake.store.objects.directory import DirectoryStore  # noqa: E402
+from mergelake.table.write.insert import write_blocks  # noqa: E402
 from tests.helpers.random_arrays import random_array  # noqa: E402
 
 BUILDS = ("0.15.0", "1.4.1", "2.1.1", "3.7.2")

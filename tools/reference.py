@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from mergelake.core.accepted_settings import ACCEPTED, REFUSED
-from mergelake.core.settings import GIB, MIB, TABLE_SETTINGS, Setting
+from mergelake.api.spark.options import READ_OPTIONS, WRITE_OPTIONS, Option
+from mergelake.api.sql.settings import OWN_SETTINGS
+from mergelake.core.model.accepted_settings import ACCEPTED, REFUSED
+from mergelake.core.model.settings import GIB, MIB, TABLE_SETTINGS, Setting
 from mergelake.query.statement.settings import HONOURED, REFUSED_SETTINGS, RULES, Kind
-from mergelake.spark.options import READ_OPTIONS, WRITE_OPTIONS, Option
-from mergelake.sql.settings import OWN_SETTINGS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DAY = 86400

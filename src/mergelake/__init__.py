@@ -20,7 +20,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mergelake.core.errors import (
+    from mergelake.api.python.scan import Scan
+    from mergelake.api.python.table import Table
+    from mergelake.api.python.warehouse import Warehouse
+    from mergelake.api.sql.database import Database, connect
+    from mergelake.api.sql.part_files import WrittenPart, write_part
+    from mergelake.api.sql.result import Result
+    from mergelake.core.base.errors import (
         ConflictError,
         CorruptDataError,
         FencedError,
@@ -31,16 +37,10 @@ if TYPE_CHECKING:
         UnavailableError,
         UnsupportedError,
     )
-    from mergelake.core.schema import Column, TableSchema
-    from mergelake.lake.scan import Scan
-    from mergelake.lake.table import Table
-    from mergelake.lake.warehouse import Warehouse
-    from mergelake.parts.public import PartData, read_part
-    from mergelake.sql.database import Database, connect
-    from mergelake.sql.part_files import WrittenPart, write_part
-    from mergelake.sql.result import Result
-    from mergelake.table.define import define
-    from mergelake.table.insert import Commit
+    from mergelake.core.model.schema import Column, TableSchema
+    from mergelake.parts.tools.public import PartData, read_part
+    from mergelake.table.definition.define import define
+    from mergelake.table.write.insert import Commit
 
 __all__ = [
     "Column",
@@ -69,20 +69,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Column": "core.schema",
-    "Commit": "table.insert",
-    "Database": "sql.database",
-    "PartData": "parts.public",
-    "Result": "sql.result",
-    "Scan": "lake.scan",
-    "Table": "lake.table",
-    "TableSchema": "core.schema",
-    "Warehouse": "lake.warehouse",
-    "WrittenPart": "sql.part_files",
-    "connect": "sql.database",
-    "define": "table.define",
-    "read_part": "parts.public",
-    "write_part": "sql.part_files",
+    "Column": "core.model.schema",
+    "Commit": "table.write.insert",
+    "Database": "api.sql.database",
+    "PartData": "parts.tools.public",
+    "Result": "api.sql.result",
+    "Scan": "api.python.scan",
+    "Table": "api.python.table",
+    "TableSchema": "core.model.schema",
+    "Warehouse": "api.python.warehouse",
+    "WrittenPart": "api.sql.part_files",
+    "connect": "api.sql.database",
+    "define": "table.definition.define",
+    "read_part": "parts.tools.public",
+    "write_part": "api.sql.part_files",
 }
 """Where each name lives; errors are in `core.errors`."""
 
@@ -90,7 +90,7 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'mergelake' has no attribute '{name}'")
-    found: object = getattr(importlib.import_module(f"mergelake.{_HOMES.get(name, 'core.errors')}"), name)
+    found: object = getattr(importlib.import_module(f"mergelake.{_HOMES.get(name, 'core.base.errors')}"), name)
     globals()[name] = found
     return found
 

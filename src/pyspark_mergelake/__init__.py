@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING
 
-from mergelake.spark.datasource import MergelakeDataSource
+from mergelake.api.spark.datasource import MergelakeDataSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from mergelake.core.types import AggregateFunction, DataType
+    from mergelake.core.types.types import AggregateFunction, DataType
 
 __all__ = ["DefaultSource"]
 

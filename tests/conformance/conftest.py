@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from mergelake.lake import warehouse
+from mergelake.api.python import warehouse
 from mergelake.query.attach import attached, attaching
 from mergelake.store import Store
-from mergelake.store.cache_dir import CacheDir
-from mergelake.store.cached import CachedStore
+from mergelake.store.cache.cache_dir import CacheDir
+from mergelake.store.cache.cached import CachedStore
 from tests.helpers.attached import Mixed, Reading, attach_at_once
 
 

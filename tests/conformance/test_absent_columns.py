@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 
 import mergelake as ml
-from mergelake.parts import rewrite
+from mergelake.parts.write import rewrite
 from tests.helpers.rounds import rounds
 
 pytestmark = pytest.mark.chdb

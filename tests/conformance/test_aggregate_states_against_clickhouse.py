@@ -10,17 +10,17 @@ import pyarrow as pa
 import pytest
 
 import mergelake
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import AggregateFunction, parse_type
-from mergelake.format.defaults import default_array
-from mergelake.format.kernels_states import DEPTH, walk_states
-from mergelake.format.state_programs import state_program
-from mergelake.format.values import encode_values
-from mergelake.parts.adopt import open_directory
-from mergelake.parts.reader import PartReader
-from mergelake.store.directory import DirectoryStore
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import AggregateFunction, parse_type
+from mergelake.format.kernels.kernels_states import DEPTH, walk_states
+from mergelake.format.serializations.defaults import default_array
+from mergelake.format.serializations.state_programs import state_program
+from mergelake.format.serializations.values import encode_values
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.tools.adopt import open_directory
+from mergelake.store.objects.directory import DirectoryStore
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.clickhouse_tables import CLASSIC, attach, create, part_paths
 from tests.helpers.parts import part_target, write_block
 from tests.helpers.random_states import state_calls

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.sql.database import connect
+from mergelake.api.sql.database import connect
+from mergelake.core.base.errors import MergelakeError
 from tests.helpers.attached import attach_at_once
 from tests.helpers.mutations.kinds import LITERALS, without_wrappers
 

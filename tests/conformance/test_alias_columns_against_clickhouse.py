@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.publish.definition import create_statement
-from mergelake.publish.publish import publish
+from mergelake.core.base.errors import MergelakeError
+from mergelake.jobs.publish.definition import create_statement
+from mergelake.jobs.publish.publish import publish
 
 pytestmark = pytest.mark.chdb
 

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 import mergelake
-from mergelake.convert.storage import to_public, to_public_table, to_storage
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.format.values import encode_values
-from mergelake.parts.adopt import open_directory
-from mergelake.parts.reader import PartReader
-from mergelake.store.directory import DirectoryStore
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.convert.storage import to_public, to_public_table, to_storage
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.format.serializations.values import encode_values
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.tools.adopt import open_directory
+from mergelake.store.objects.directory import DirectoryStore
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.blocks import insert
 from tests.helpers.clickhouse_tables import CLASSIC, attach, create, part_paths
 from tests.helpers.parts import part_target, write_block

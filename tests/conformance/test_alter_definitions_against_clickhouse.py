@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import TableSchema
-from mergelake.core.text import quote_string
-from mergelake.lake import constraints
-from mergelake.parts import rewrite
+from mergelake.api.python import constraints
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.text import quote_string
+from mergelake.core.model.schema import TableSchema
+from mergelake.parts.write import rewrite
 from tests.helpers.refusals import refused
 
 pytestmark = pytest.mark.chdb

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
 from tests.conformance.test_ttl_against_clickhouse import Pair
 from tests.helpers import random_ttl
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
 from tests.helpers.clickhouse_tables import part_paths
 
 COLUMNS = "p Int8, k Int64, s LowCardinality(String), n Nullable(Decimal(9, 2))"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mergelake as ml
-from mergelake.lake.table import Table
+from mergelake.api.python.table import Table
 from tests.helpers.clickhouse_tables import CLASSIC, attach
 from tests.helpers.codecs import block_methods, data_methods, part_files, said_codec
 
@@ -60,7 +60,7 @@ def judged(oracle: Any, table: Table, settings: str) -> list[str]:
 def test_clickhouse_reads_parts_of_both_codecs(
     oracle: Any, monkeypatch: pytest.MonkeyPatch, form: str, seed: int
 ) -> None:
-    monkeypatch.setattr("mergelake.parts.rewrite.REWRITTEN_WHOLE_BYTES", 0)
+    monkeypatch.setattr("mergelake.parts.write.rewrite.REWRITTEN_WHOLE_BYTES", 0)
     ours, theirs = FORMS[form]
     random = np.random.default_rng([seed, len(form)])
     db = ml.connect(f"memory://{uuid.uuid4().hex}")

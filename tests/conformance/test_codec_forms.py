@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.sql.parser import parse_one
-from mergelake.table.define import check_schema
+from mergelake.api.sql.parser import parse_one
+from mergelake.core.base.errors import MergelakeError
+from mergelake.table.definition.define import check_schema
 from tests.helpers.oracle import oracle
 
 _FORMS = (

@@ -10,18 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import DataType, parse_type
-from mergelake.format.checksums import encode_checksums
-from mergelake.format.codec import parse_codec
-from mergelake.format.codec_run import decompress
-from mergelake.format.codec_types import check_codec, stream_codec, stream_types
-from mergelake.format.columns_txt import encode_columns
-from mergelake.format.compressed_blocks import decode_compressed_blocks
-from mergelake.format.hashes import FileDigest, digest
-from mergelake.format.memory import allocate, region
-from mergelake.format.values import encode_values
-from mergelake.format.wide import ColumnWriter
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.types import DataType, parse_type
+from mergelake.format.codecs.codec import parse_codec
+from mergelake.format.codecs.codec_run import decompress
+from mergelake.format.codecs.codec_types import check_codec, stream_codec, stream_types
+from mergelake.format.codecs.compressed_blocks import decode_compressed_blocks
+from mergelake.format.codecs.hashes import FileDigest, digest
+from mergelake.format.columns.wide import ColumnWriter
+from mergelake.format.files.checksums import encode_checksums
+from mergelake.format.files.columns_txt import encode_columns
+from mergelake.format.kernels.memory import allocate, region
+from mergelake.format.serializations.values import encode_values
 from tests.helpers.blocks import insert
 from tests.helpers.columns import CLASSIC_SETTINGS, PartDirectory, read
 from tests.helpers.series import SHAPES, series

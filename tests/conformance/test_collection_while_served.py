@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core.clock import SystemClock
-from mergelake.core.ids import SeededIds
-from mergelake.gc.collect import collect_round
-from mergelake.lake import Warehouse
-from mergelake.log.operations import DropRange
-from mergelake.publish.definition import create_statement
-from mergelake.publish.publish import publish
+from mergelake.api.python import Warehouse
+from mergelake.core.base.clock import SystemClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.gc.collect import collect_round
+from mergelake.jobs.publish.definition import create_statement
+from mergelake.jobs.publish.publish import publish
+from mergelake.log.model.operations import DropRange
 from mergelake.store import open_store
-from mergelake.table.define import define
+from mergelake.table.definition.define import define
 from tests.helpers.merging import SmallTable
 
 SETTINGS = {

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.types import parse_type
-from mergelake.format import lowcardinality
-from mergelake.format.checksums import encode_checksums
-from mergelake.format.codec import CODEC_LZ4, parse_codec
-from mergelake.format.columns_txt import encode_columns
-from mergelake.format.compressed_blocks import decode_compressed_blocks
-from mergelake.format.hashes import FileDigest, digest
-from mergelake.format.values import encode_values
-from mergelake.format.wide import ColumnWriter
+from mergelake.core.types.types import parse_type
+from mergelake.format.codecs.codec import CODEC_LZ4, parse_codec
+from mergelake.format.codecs.compressed_blocks import decode_compressed_blocks
+from mergelake.format.codecs.hashes import FileDigest, digest
+from mergelake.format.columns.wide import ColumnWriter
+from mergelake.format.files.checksums import encode_checksums
+from mergelake.format.files.columns_txt import encode_columns
+from mergelake.format.serializations import lowcardinality
+from mergelake.format.serializations.values import encode_values
 from tests.helpers.blocks import insert
 from tests.helpers.columns import CLASSIC_SETTINGS, PartDirectory, read, reader as reader_of, written
 from tests.helpers.random_arrays import TYPES, random_array

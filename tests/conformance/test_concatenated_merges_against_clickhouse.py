@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.manifest import PartManifest
-from mergelake.format import lowcardinality
-from mergelake.format.reader import ColumnReader
-from mergelake.merge import execute
-from mergelake.merge.commit import commit_merge
-from mergelake.merge.concatenate import plan_concatenation
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.optimize import plan_optimize
-from mergelake.merge.plan import MergeTask
-from mergelake.parts.default_codec import CODEC_FILE
-from mergelake.parts.reader import PartReader
+from mergelake.core.model.manifest import PartManifest
+from mergelake.format.columns.reader import ColumnReader
+from mergelake.format.serializations import lowcardinality
+from mergelake.jobs.merge import execute
+from mergelake.jobs.merge.commit import commit_merge
+from mergelake.jobs.merge.concatenate import plan_concatenation
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.optimize import plan_optimize
+from mergelake.jobs.merge.plan import MergeTask
+from mergelake.parts.read.default_codec import CODEC_FILE
+from mergelake.parts.read.reader import PartReader
 from tests.helpers.clickhouse_tables import attach
 
 pytestmark = pytest.mark.chdb

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import SkipIndex
-from mergelake.core.types import parse_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import SkipIndex
+from mergelake.core.types.types import parse_type
 from mergelake.expr import compile_expression
-from mergelake.scan.request import ScanRequest
-from mergelake.table.define import check_schema
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.table.definition.define import check_schema
 from tests.helpers.blocks import insert
 from tests.helpers.cross_types import COLUMNS, INDEXES, random_atom, rows
 from tests.helpers.rounds import rounds

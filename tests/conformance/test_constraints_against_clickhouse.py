@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import TableSchema
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import TableSchema
 from tests.helpers.refusals import held, refused
 
 pytestmark = pytest.mark.chdb

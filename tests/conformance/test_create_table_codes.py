@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.sql.parser import parse_one
-from mergelake.table.define import check_schema, define
+from mergelake.api.sql.parser import parse_one
+from mergelake.core.base.errors import MergelakeError
+from mergelake.table.definition.define import check_schema, define
 
 COLUMNS = {"k": "UInt64", "s": "String", "t": "DateTime", "n": "Nullable(Int32)", "f": "Float64", "d": "UInt8"}
 OTHERS = {"b": "Bool", "e": "Enum8('x' = 1)", "h": "Date32", "m": "DateTime64(3)", "c": "Decimal(9, 2)"}

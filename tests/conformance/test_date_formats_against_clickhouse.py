@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.arrow import storage_type
-from mergelake.core.types import parse_type
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
 from mergelake.expr import compile_expression
-from mergelake.expr.date_format import SPECIFIERS
+from mergelake.expr.functions.date_format import SPECIFIERS
 from tests.helpers.blocks import insert
 from tests.helpers.rounds import LONG
 

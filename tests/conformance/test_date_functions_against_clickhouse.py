@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.convert.text_write import to_text
-from mergelake.core.arrow import storage_type
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.convert.text_write import to_text
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
 from mergelake.expr import compile_expression
 from tests.helpers.blocks import insert
 from tests.helpers.partition_keys import DATE_KEYS, TIME_KEYS

@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.convert.datetime_text import read_datetime
-from mergelake.convert.storage import to_storage
-from mergelake.convert.text_write import to_text
-from mergelake.core.errors import MergelakeError
-from mergelake.core.text import quote_string
-from mergelake.core.types import parse_type
+from mergelake.api.sql.delimited import read_csv, read_tsv
+from mergelake.api.sql.json_rows import read_json_rows
+from mergelake.api.sql.values import read_values
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.text import quote_string
+from mergelake.core.convert.datetime_text import read_datetime
+from mergelake.core.convert.storage import to_storage
+from mergelake.core.convert.text_write import to_text
+from mergelake.core.types.types import parse_type
 from mergelake.query.embedded import engine
-from mergelake.sql.delimited import read_csv, read_tsv
-from mergelake.sql.json_rows import read_json_rows
-from mergelake.sql.values import read_values
 from tests.helpers.rounds import rounds
 
 pytestmark = pytest.mark.chdb

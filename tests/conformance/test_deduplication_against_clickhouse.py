@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
 
 TABLE = "CREATE TABLE {} (k UInt8, v UInt8) ENGINE = MergeTree PARTITION BY {} ORDER BY k SETTINGS {} = {}"
 WINDOW = "non_replicated_deduplication_window"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
 
 pytestmark = pytest.mark.chdb
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from mergelake.merge.commit import merge_parts
-from mergelake.merge.plan import plan_merge
-from mergelake.sql.database import Database, connect
+from mergelake.api.sql.database import Database, connect
+from mergelake.jobs.merge.commit import merge_parts
+from mergelake.jobs.merge.plan import plan_merge
 from tests.helpers.rounds import rounds
 
 pytestmark = pytest.mark.chdb

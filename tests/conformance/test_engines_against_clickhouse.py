@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.sql.database import connect
+from mergelake.api.sql.database import connect
+from mergelake.core.base.errors import MergelakeError
 
 pytestmark = pytest.mark.chdb
 

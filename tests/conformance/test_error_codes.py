@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mergelake.core.errors import CLICKHOUSE_CODES
+from mergelake.core.base.errors import CLICKHOUSE_CODES
 
 
 def test_every_error_name_has_clickhouses_number(oracle):

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 
 import mergelake
-from mergelake.convert.storage import to_storage
-from mergelake.convert.text_write import literal_text
-from mergelake.core.errors import MergelakeError
-from mergelake.core.text import quote_string, unescape
-from mergelake.core.types import Enum, parse_type
+from mergelake.api.sql.delimited import read_csv, read_tsv
+from mergelake.api.sql.values import read_values
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.text import quote_string, unescape
+from mergelake.core.convert.storage import to_storage
+from mergelake.core.convert.text_write import literal_text
+from mergelake.core.types.types import Enum, parse_type
 from mergelake.expr import compile_expression
 from mergelake.expr.nodes import Literal
 from mergelake.expr.parser import parse
 from mergelake.query.embedded import engine
-from mergelake.sql.delimited import read_csv, read_tsv
-from mergelake.sql.values import read_values
 
 pytestmark = pytest.mark.chdb
 

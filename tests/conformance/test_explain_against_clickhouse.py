@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.types import inner_type
-from mergelake.scan.explain import explain_text
-from mergelake.scan.request import ScanRequest
+from mergelake.core.types.types import inner_type
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.read.explain import explain_text
 from tests.helpers.predicates import TABLES, random_predicate, random_rows
 from tests.helpers.rounds import rounds
 from tests.helpers.scans import ScanTable, create_statement, insert_statement

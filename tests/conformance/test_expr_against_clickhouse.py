@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 
-from mergelake.convert.timezones import zone
-from mergelake.core.types import parse_type
+from mergelake.core.convert.timezones import zone
+from mergelake.core.types.types import parse_type
 from mergelake.expr import compile_expression, known_functions
 from tests.helpers import expressions as ex
 

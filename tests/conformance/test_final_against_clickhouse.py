@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.schema import TableSchema
-from mergelake.scan.request import ScanRequest
+from mergelake.core.model.schema import TableSchema
+from mergelake.scan.prune.request import ScanRequest
 from tests.helpers.scans import ScanTable, create_statement, insert_statement, make_schema
 
 pytestmark = pytest.mark.chdb
@@ -46,7 +46,7 @@ CONDITIONS = [
 def test_final_shows_the_rows_that_clickhouse_shows(
     name: str, layer_rows: int, oracle: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mergelake.scan.layers.LAYER_ROWS", layer_rows)
+    monkeypatch.setattr("mergelake.scan.read.layers.LAYER_ROWS", layer_rows)
     schema, rng = TABLES[name], random.Random(name)
     versions = list(range(1000))
     rng.shuffle(versions)
@@ -93,10 +93,10 @@ def test_of_equal_versions_in_several_partitions_final_shows_the_one_that_clickh
 
 
 def test_final_reads_parts_that_do_not_overlap_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mergelake.parts.cache import PartCache
-    from mergelake.scan.layers import _Layers
-    from mergelake.scan.run import ReadRun
-    from mergelake.scan.stats import ScanStats
+    from mergelake.parts.read.cache import PartCache
+    from mergelake.scan.read.layers import _Layers
+    from mergelake.scan.read.run import ReadRun
+    from mergelake.scan.read.stats import ScanStats
 
     table = ScanTable(TABLES["last"])
     for start in (0, 100, 120, 200):
@@ -104,7 +104,7 @@ def test_final_reads_parts_that_do_not_overlap_apart(monkeypatch: pytest.MonkeyP
     plan = table.plan(ScanRequest(final=True))
     final = _Layers(ReadRun(table.store, "t", plan, PartCache(), 1, ScanStats(), None))
     assert [len(layer.items) for layer in final.layers()] == [1, 2, 1]
-    monkeypatch.setattr("mergelake.scan.layers.LAYER_ROWS", 20)
+    monkeypatch.setattr("mergelake.scan.read.layers.LAYER_ROWS", 20)
     layers = list(final.layers())
     assert len(layers) > 6
     assert sum(batch.num_rows for layer in layers for batch in final.read(layer)) == 50 + 70 + 50
@@ -131,5 +131,5 @@ def test_final_over_keys_with_dictionaries(kind: str, oracle: Any, monkeypatch: 
         oracle.query(insert_statement(name, rows))
     theirs = str(oracle.query(f"SELECT v FROM {name} FINAL ORDER BY v", "TSV")).split()
     for layer_rows in (1 << 20, 2):
-        monkeypatch.setattr("mergelake.scan.layers.LAYER_ROWS", layer_rows)
+        monkeypatch.setattr("mergelake.scan.read.layers.LAYER_ROWS", layer_rows)
         assert sorted(str(row["v"]) for row in ours.scan(ScanRequest(final=True))) == sorted(theirs)

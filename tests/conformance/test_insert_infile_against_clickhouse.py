@@ -17,11 +17,11 @@ import pytest
 import zstandard
 
 import mergelake
-from mergelake.core import types as t
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
+from mergelake.api.sql.infile import format_of_path
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types import types as t
+from mergelake.core.types.types import parse_type
 from mergelake.query.embedded.engine import translate
-from mergelake.sql.infile import format_of_path
 from tests.conformance.test_insert_json_against_clickhouse import STRICTER, Case
 from tests.helpers.inserted import held_by_clickhouse, held_here
 from tests.helpers.oracle import oracle

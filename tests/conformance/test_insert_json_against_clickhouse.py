@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.types import parse_type
 from tests.helpers.inserted import held_by_clickhouse, held_here, shown_by_clickhouse, shown_here
 from tests.helpers.random_json import JsonRows
 from tests.helpers.rounds import rounds

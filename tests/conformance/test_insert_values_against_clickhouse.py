@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mergelake.core import types as t
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types import types as t
+from mergelake.core.types.types import parse_type
 from tests.helpers.inserted import held_by_clickhouse, held_here
 from tests.helpers.random_inserts import Inserts
 from tests.helpers.rounds import rounds

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import mergelake
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.format.checksums import decode_checksums
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.format.files.checksums import decode_checksums
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.blocks import insert
 from tests.helpers.clickhouse_tables import CLASSIC, attach, create, part_paths
 from tests.helpers.parts import part_target, write_block

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.order.keys import table_keys
-from mergelake.order.modes import final_rows
-from mergelake.order.sorting import sort_order
-from mergelake.publish.definition import attach_text
-from mergelake.table.define import define
+from mergelake.core.base.errors import MergelakeError
+from mergelake.engines.order.keys import table_keys
+from mergelake.engines.order.sorting import sort_order
+from mergelake.engines.rules.modes import final_rows
+from mergelake.jobs.publish.definition import attach_text
+from mergelake.table.definition.define import define
 from tests.helpers.blocks import insert, select
 from tests.helpers.merging import SmallTable, plain, random_column
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.convert.public import to_public_table
-from mergelake.convert.storage import to_storage
-from mergelake.core import types as t
+from mergelake.core.convert.public import to_public_table
+from mergelake.core.convert.storage import to_storage
+from mergelake.core.types import types as t
 from tests.helpers.blocks import insert
 from tests.helpers.rounds import rounds
 

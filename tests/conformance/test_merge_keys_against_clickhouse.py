@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core import types as t
-from mergelake.core.schema import Column, TableSchema
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types import types as t
 from mergelake.expr import compile_expression
-from mergelake.upsert.keys import Keys, condition_of
+from mergelake.jobs.upsert.keys import Keys, condition_of
 from tests.helpers.blocks import insert, select
 from tests.helpers.random_arrays import random_array
 from tests.helpers.rounds import rounds

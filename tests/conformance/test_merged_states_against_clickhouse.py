@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.schema import Column
-from mergelake.core.types import AggregateFunction, parse_type
-from mergelake.format.state_programs import state_program
-from mergelake.merge.commit import merge_parts
-from mergelake.merge.plan import plan_merge
-from mergelake.order.states import StateRule, state_rule
+from mergelake.api.sql.database import connect
+from mergelake.core.model.schema import Column
+from mergelake.core.types.types import AggregateFunction, parse_type
+from mergelake.engines.rules.states import StateRule, state_rule
+from mergelake.format.serializations.state_programs import state_program
+from mergelake.jobs.merge.commit import merge_parts
+from mergelake.jobs.merge.plan import plan_merge
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.states import EMBEDDED
-from mergelake.sql.database import connect
 from tests.helpers.random_states import ARGUMENTS, state_calls
 from tests.helpers.rounds import rounds
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.core.text import quote_string
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.text import quote_string
 
 COLUMNS = (
     "k UInt64, ts DateTime, a Int64, b Int64, n Nullable(Int64), s String, m Int64 MATERIALIZED a + 1, "

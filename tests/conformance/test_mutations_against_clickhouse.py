@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
+from mergelake.api.sql.database import Database, connect
+from mergelake.core.base.errors import MergelakeError
 from mergelake.query.attach import attached, attaching
 from mergelake.query.attach.attached import AttachedSets
-from mergelake.sql.database import Database, connect
 from tests.helpers.attached import Mixed
 from tests.helpers.random_mutations import Op, RandomTable
 

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mergelake.convert.text_write import to_text
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.convert.text_write import to_text
+from mergelake.core.types.types import parse_type
 from mergelake.expr import compile_expression
 
 pytestmark = pytest.mark.chdb

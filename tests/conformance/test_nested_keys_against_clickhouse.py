@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.sql.database import connect
+from mergelake.api.sql.database import connect
+from mergelake.core.base.errors import MergelakeError
 from tests.helpers.rounds import rounds
 
 pytestmark = pytest.mark.chdb

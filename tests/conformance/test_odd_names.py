@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.sql.database import Database, connect
+from mergelake.api.sql.database import Database, connect
+from mergelake.core.base.errors import MergelakeError
 
 PIECES = [
     "a", "B", "é", "名", "1", "9z", "_", "$", " ", ".", "-", "+", "/", "`", '"', "'", "\\", "\n", "\t", "%", "{", "}",

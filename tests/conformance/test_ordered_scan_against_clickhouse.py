@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.convert.storage import to_public
-from mergelake.core.types import parse_type
+from mergelake.core.convert.storage import to_public
+from mergelake.core.types.types import parse_type
 from tests.helpers.random_arrays import random_array
 
 pytestmark = pytest.mark.chdb
@@ -38,7 +38,7 @@ def few(rng: np.random.Generator, text: str, rows: int) -> pa.Array:
 @pytest.mark.parametrize("number", range(TABLES))
 def test_rows_come_in_the_order_of_the_sorting_key(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng([20, number])
-    monkeypatch.setattr("mergelake.scan.layers.LAYER_ROWS", int(rng.choice([1 << 20, 30, 7])))
+    monkeypatch.setattr("mergelake.scan.read.layers.LAYER_ROWS", int(rng.choice([1 << 20, 30, 7])))
     kinds = [str(kind) for kind in rng.choice(KEYS, int(rng.integers(1, 4)))]
     names = [f"k{at}" for at in range(len(kinds))]
     down = rng.random(len(kinds)) < 0.3
@@ -83,7 +83,7 @@ def test_an_ordered_final_shows_the_rows_of_final_in_order(monkeypatch: pytest.M
         db.table("t").append(data)
     wanted = db.sql("SELECT k, s, v FROM t FINAL WHERE v % 2 = 0 ORDER BY k, s").rows()
     for layer_rows in (1 << 20, 9):
-        monkeypatch.setattr("mergelake.scan.layers.LAYER_ROWS", layer_rows)
+        monkeypatch.setattr("mergelake.scan.read.layers.LAYER_ROWS", layer_rows)
         found = db.table("t").scan(["v", "k", "s"], "v % 2 = 0", final=True, ordered=True).arrow()
         assert list(zip(*(found[name].to_pylist() for name in ("k", "s", "v")), strict=True)) == wanted
 

@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import DataType, parse_type
-from mergelake.parts.listing import plain_files
-from mergelake.publish.definition import create_statement
-from mergelake.publish.publish import publish
-from mergelake.sql.parser import parse_one
-from mergelake.sql.statements import CreateTable
+from mergelake.api.sql.parser import parse_one
+from mergelake.api.sql.statements import CreateTable
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.types import DataType, parse_type
+from mergelake.jobs.publish.definition import create_statement
+from mergelake.jobs.publish.publish import publish
+from mergelake.parts.read.listing import plain_files
 from mergelake.store import Store, open_store
-from mergelake.table.define import check_schema
+from mergelake.table.definition.define import check_schema
 from tests.helpers.blocks import insert
 from tests.helpers.merging import SmallTable
 from tests.helpers.partition_keys import CASES, key_rows

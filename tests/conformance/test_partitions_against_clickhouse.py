@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.types import parse_type
-from mergelake.format.extremes import extremes
-from mergelake.format.names import escape_for_file_name
-from mergelake.format.partition import partition_keys
-from mergelake.format.partition_text import partition_text
+from mergelake.core.types.types import parse_type
+from mergelake.format.files.extremes import extremes
+from mergelake.format.files.partition import partition_keys
+from mergelake.format.files.partition_text import partition_text
+from mergelake.format.serializations.names import escape_for_file_name
 from tests.helpers.blocks import select
 
 # Column types and a ClickHouse expression for their values (`number` counts rows, `r` is random).

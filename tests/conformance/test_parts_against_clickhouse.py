@@ -11,28 +11,28 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import CorruptDataError, MergelakeError
-from mergelake.core.ids import RandomIds
-from mergelake.core.manifest import PartManifest
-from mergelake.core.names import PartInfo
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.format.checksums import decode_checksums
-from mergelake.format.partition import partition_keys
-from mergelake.lake.check import check_directory
-from mergelake.log.state import ActivePart
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.plan import plan_merge
-from mergelake.parts.adopt import open_directory
-from mergelake.parts.listing import plain_files
-from mergelake.parts.public import read_part
-from mergelake.parts.reader import PartReader
-from mergelake.parts.verify import check_part
-from mergelake.sql.parser import parse_one
-from mergelake.store.directory import DirectoryStore
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import check_schema
+from mergelake.api.python.check import check_directory
+from mergelake.api.sql.parser import parse_one
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import CorruptDataError, MergelakeError
+from mergelake.core.base.ids import RandomIds
+from mergelake.core.model.manifest import PartManifest
+from mergelake.core.model.names import PartInfo
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.format.files.checksums import decode_checksums
+from mergelake.format.files.partition import partition_keys
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.plan import plan_merge
+from mergelake.log.model.state import ActivePart
+from mergelake.parts.read.listing import plain_files
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.tools.adopt import open_directory
+from mergelake.parts.tools.public import read_part
+from mergelake.parts.tools.verify import check_part
+from mergelake.store.objects.directory import DirectoryStore
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import check_schema
 from tests.helpers.blocks import insert, select
 from tests.helpers.clickhouse_tables import CLASSIC, attach, create, part_paths
 from tests.helpers.parts import part_target, write_block

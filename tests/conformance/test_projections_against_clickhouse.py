@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.core.manifest import ProjectionPart
-from mergelake.format.checksums import decode_checksums
-from mergelake.order.projections import NAMED_FUNCTIONS, table_projections
-from mergelake.parts import rewrite
-from mergelake.parts.listing import plain_files
-from mergelake.parts.projected import WrittenProjection, projection_entries
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.manifest import ProjectionPart
+from mergelake.engines.projections.projections import NAMED_FUNCTIONS, table_projections
+from mergelake.format.files.checksums import decode_checksums
+from mergelake.parts.read.listing import plain_files
+from mergelake.parts.write import rewrite
+from mergelake.parts.write.projected import WrittenProjection, projection_entries
 from tests.helpers.clickhouse_tables import CLASSIC, attach, part_paths
 from tests.helpers.projections import FOREIGN, UNCERTAIN, body, draw_projection, draw_rows, lines, question
 

@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import SystemClock
-from mergelake.log.operations import DropRange
-from mergelake.publish.definition import create_statement
-from mergelake.publish.plan import floor_part
-from mergelake.publish.publish import follow, publish, unpublish
+from mergelake.core.base.clock import SystemClock
+from mergelake.jobs.publish.definition import create_statement
+from mergelake.jobs.publish.plan import floor_part
+from mergelake.jobs.publish.publish import follow, publish, unpublish
+from mergelake.log.model.operations import DropRange
 from mergelake.store import Store, open_store
-from mergelake.table.define import define
-from mergelake.table.parts import drop_part
+from mergelake.table.definition.define import define
+from mergelake.table.partitions.parts import drop_part
 from tests.helpers.blocks import select
 from tests.helpers.merging import SmallTable, plain, random_column
 

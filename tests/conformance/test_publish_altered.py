@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.publish.publish import publish
+from mergelake.jobs.publish.publish import publish
 from tests.helpers.served import refresh
 
 

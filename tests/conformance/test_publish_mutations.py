@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mergelake.publish.publish import publish
+from mergelake.jobs.publish.publish import publish
 from tests.helpers.served import Served
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.publish import publish as publishing
+from mergelake.jobs.publish import publish as publishing
 from tests.helpers.served import Served, refresh
 
 

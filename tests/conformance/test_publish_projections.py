@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 import mergelake as ml
-from mergelake.gc.fsck import fsck
-from mergelake.publish.definition import create_statement
+from mergelake.jobs.gc.fsck import fsck
+from mergelake.jobs.publish.definition import create_statement
 
 _WAIT_S = 60.0
 _SUMS = "SELECT v, sum(k), count() FROM default.shown GROUP BY v ORDER BY v"

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import Column
-from mergelake.core.types import parse_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import Column
+from mergelake.core.types.types import parse_type
 from mergelake.expr import compile_expression
-from mergelake.scan.plan import plan_scan
-from mergelake.scan.read import read_items
-from mergelake.scan.request import ScanRequest
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.read.plan import plan_scan
+from mergelake.scan.read.read import read_items
 
 pytestmark = pytest.mark.chdb
 

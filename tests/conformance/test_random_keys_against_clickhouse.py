@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import DataType
-from mergelake.parts.listing import plain_files
-from mergelake.publish.definition import create_statement
-from mergelake.publish.publish import publish
-from mergelake.sql.parser import parse_one
-from mergelake.sql.statements import CreateTable
+from mergelake.api.sql.parser import parse_one
+from mergelake.api.sql.statements import CreateTable
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.types import DataType
+from mergelake.jobs.publish.definition import create_statement
+from mergelake.jobs.publish.publish import publish
+from mergelake.parts.read.listing import plain_files
 from mergelake.store import open_store
-from mergelake.table.define import check_schema
+from mergelake.table.definition.define import check_schema
 from tests.conformance.test_partition_keys_against_clickhouse import code_of
 from tests.helpers.blocks import insert, select
 from tests.helpers.clickhouse_tables import CLASSIC

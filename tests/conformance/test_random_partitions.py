@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
 from tests.helpers.mutations.sides import code_of
 
 KEYS = {

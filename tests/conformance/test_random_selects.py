@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.sql.database import Database, connect
+from mergelake.api.sql.database import Database, connect
+from mergelake.core.base.errors import MergelakeError
 from tests.helpers.attached import Reading
 from tests.helpers.random_selects import TABLES, Selects, inserts
 

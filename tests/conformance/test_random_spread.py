@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
+from mergelake.api.sql.database import Database, connect
+from mergelake.core.base.errors import MergelakeError
 from mergelake.query.context import Context
 from mergelake.query.select import run_select
-from mergelake.sql.database import Database, connect
 from tests.conformance.test_random_selects import INSERTS, TEXT, _theirs
 from tests.helpers.attached import Reading
 from tests.helpers.random_selects import TABLES, inserts

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.lake.warehouse import Warehouse
+from mergelake.api.python.warehouse import Warehouse
 from tests.helpers.both import Both
 from tests.helpers.random_views import RandomViews
 

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from mergelake.api.sql.database import Database, connect
+from mergelake.api.sql.script import split_statements
 from mergelake.query.context import Context
 from mergelake.query.select import run_select
-from mergelake.sql.database import Database, connect
-from mergelake.sql.script import split_statements
 from mergelake.testing.webanalytics import CREATE_TABLE, generate
 from tests.helpers.attached import Reading
 from tests.helpers.tasks import TasksHere

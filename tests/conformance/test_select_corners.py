@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from mergelake.api.sql.database import Database, connect
+from mergelake.api.sql.script import split_statements
 from mergelake.query.context import Context
 from mergelake.query.select import run_select
-from mergelake.sql.database import Database, connect
-from mergelake.sql.script import split_statements
 from tests.helpers.attached import Reading
 from tests.helpers.tasks import TasksHere
 

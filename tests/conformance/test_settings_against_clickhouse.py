@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.accepted_settings import ACCEPTED, REFUSED
-from mergelake.core.errors import MergelakeError
-from mergelake.core.settings import TABLE_SETTINGS, is_table_setting
+from mergelake.api.sql.database import connect
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.accepted_settings import ACCEPTED, REFUSED
+from mergelake.core.model.settings import TABLE_SETTINGS, is_table_setting
 from mergelake.query.statement.access import FIXED_SETTINGS
 from mergelake.query.statement.settings import RULES, Kind, kind_of, rule_of
-from mergelake.sql.database import connect
 
 OUR_OWN = {
     "checkpoint_interval", "gc_grace_seconds", "history_retention_seconds", "immutable_partitions",

@@ -14,25 +14,25 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.core.manifest import PartManifest
-from mergelake.core.schema import Column, SkipIndex
-from mergelake.core.types import parse_type
-from mergelake.format.compressed_blocks import decode_compressed_blocks
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.plan import plan_merge
-from mergelake.parts.adopt import open_directory
-from mergelake.parts.index_reader import find_index
-from mergelake.parts.indexing import table_indexes
-from mergelake.parts.listing import plain_files
-from mergelake.parts.reader import PartReader
-from mergelake.publish.definition import attach_text
-from mergelake.scan.explain import explain_text
-from mergelake.scan.predicate import bound_conjuncts, conjunction
-from mergelake.scan.request import ScanRequest
-from mergelake.scan.skip import skip_in_part, skip_plan
-from mergelake.store.directory import DirectoryStore
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.model.manifest import PartManifest
+from mergelake.core.model.schema import Column, SkipIndex
+from mergelake.core.types.types import parse_type
+from mergelake.format.codecs.compressed_blocks import decode_compressed_blocks
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.plan import plan_merge
+from mergelake.jobs.publish.definition import attach_text
+from mergelake.parts.read.index_reader import find_index
+from mergelake.parts.read.listing import plain_files
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.tools.adopt import open_directory
+from mergelake.parts.write.indexing import table_indexes
+from mergelake.scan.prune.predicate import bound_conjuncts, conjunction
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.prune.skip import skip_in_part, skip_plan
+from mergelake.scan.read.explain import explain_text
+from mergelake.store.objects.directory import DirectoryStore
 from tests.helpers.blocks import insert
 from tests.helpers.clickhouse_tables import CLASSIC, attach, part_paths
 from tests.helpers.random_arrays import random_array

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.manifest import PartManifest
-from mergelake.format import lowcardinality
-from mergelake.merge.commit import commit_merge
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.optimize import plan_optimize
-from mergelake.merge.slices import execute_split, with_split
-from mergelake.parts.reader import PartReader
+from mergelake.core.model.manifest import PartManifest
+from mergelake.format.serializations import lowcardinality
+from mergelake.jobs.merge.commit import commit_merge
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.optimize import plan_optimize
+from mergelake.jobs.merge.slices import execute_split, with_split
+from mergelake.parts.read.reader import PartReader
 from tests.helpers.clickhouse_tables import attach
 
 pytestmark = pytest.mark.chdb

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import mergelake
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
 from tests.helpers.oracle import oracle
 
 _CASES = Path(__file__).parents[1] / "cases/statement_kinds.txt"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import mergelake
-from mergelake.core.errors import MergelakeError
-from mergelake.sql.database import Database
+from mergelake.api.sql.database import Database
+from mergelake.core.base.errors import MergelakeError
 from tests.helpers.oracle import oracle
 
 _CREATE = "CREATE TABLE tailed.t (k UInt32, s String DEFAULT 'a') ENGINE = MergeTree ORDER BY k"

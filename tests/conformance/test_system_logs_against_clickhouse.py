@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mergelake.sql.database import connect
+from mergelake.api.sql.database import connect
 
 STATEMENTS = (
     "CREATE TABLE t (d Date, k UInt32) ENGINE = MergeTree PARTITION BY toYYYYMM(d) ORDER BY k",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mergelake.sql.database import connect
+from mergelake.api.sql.database import connect
 
 COLUMNS = (
     "rows, marks, files, data_compressed_bytes, data_uncompressed_bytes, marks_bytes, "

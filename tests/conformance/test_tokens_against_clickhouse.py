@@ -7,8 +7,8 @@ import random
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.lexer import tokenize
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.lexer import tokenize
 from mergelake.query.embedded import engine
 
 pytestmark = pytest.mark.chdb

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.core.ttl import TtlInfo
-from mergelake.format.ttl_txt import encode_ttl
-from mergelake.parts.adopt import open_directory
-from mergelake.parts.reader import PartReader
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.ttl import TtlInfo
+from mergelake.format.files.ttl_txt import encode_ttl
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.tools.adopt import open_directory
 from mergelake.store import open_store
 from tests.helpers import random_ttl
 from tests.helpers.clickhouse_tables import CLASSIC, part_paths

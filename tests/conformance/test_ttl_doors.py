@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.manifest import PartManifest
-from mergelake.core.ttl import TtlInfo
-from mergelake.merge.commit import commit_merge
-from mergelake.merge.concatenate import plan_concatenation
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.optimize import plan_optimize
-from mergelake.merge.plan import MergeTask
-from mergelake.merge.slices import execute_split, with_split
-from mergelake.merge.task_json import decode_task, encode_task
-from mergelake.merge.ttl_drop import drop_expired
-from mergelake.mutate.work import execute_task
-from mergelake.parts.reader import PartReader
+from mergelake.core.model.manifest import PartManifest
+from mergelake.core.model.ttl import TtlInfo
+from mergelake.jobs.merge.commit import commit_merge
+from mergelake.jobs.merge.concatenate import plan_concatenation
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.optimize import plan_optimize
+from mergelake.jobs.merge.plan import MergeTask
+from mergelake.jobs.merge.slices import execute_split, with_split
+from mergelake.jobs.merge.task_json import decode_task, encode_task
+from mergelake.jobs.merge.ttl_drop import drop_expired
+from mergelake.jobs.mutate.work import execute_task
+from mergelake.parts.read.reader import PartReader
 
 pytestmark = pytest.mark.chdb
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.sql.parser import parse_one
+from mergelake.api.sql.parser import parse_one
+from mergelake.core.base.errors import MergelakeError
 from tests.helpers.oracle import oracle
 
 _ARGUMENTS = (

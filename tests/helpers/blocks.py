@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from mergelake.core import types as t
-from mergelake.core.arrow import storage_type
-from mergelake.format.values import decode_values, encode_values
+from mergelake.core.types import types as t
+from mergelake.core.types.arrow import storage_type
+from mergelake.format.serializations.values import decode_values, encode_values
 
 
 def as_storage(array: pa.Array, data_type: t.DataType) -> pa.Array:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
 from tests.helpers.refusals import clickhouse_error
 
 CASES = Path(__file__).parents[1] / "cases"

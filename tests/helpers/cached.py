@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mergelake.store.cache_dir import CacheDir
-from mergelake.store.cached import CachedStore
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Buffer
+from mergelake.store.cache.cache_dir import CacheDir
+from mergelake.store.cache.cached import CachedStore
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Buffer
 
 KEYS = [f"{'5f' * 16}/{number:032x}/ts.bin" for number in range(3)]
 """Keys of objects of parts."""

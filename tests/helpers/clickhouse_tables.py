@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mergelake.core.types import DataType
-from mergelake.parts.listing import plain_files
+from mergelake.core.types.types import DataType
+from mergelake.parts.read.listing import plain_files
 
 CLASSIC = (
     "min_bytes_for_wide_part=0, min_bytes_for_full_part_storage=0, serialization_info_version='basic', "

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from mergelake.core.manifest import PartManifest
-from mergelake.format.codec import NAMES
-from mergelake.parts.listing import plain_files
+from mergelake.core.model.manifest import PartManifest
+from mergelake.format.codecs.codec import NAMES
+from mergelake.parts.read.listing import plain_files
 
 
 def part_files(store: Any, directory: str, manifest: PartManifest) -> dict[str, bytes]:

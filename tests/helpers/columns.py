@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core.types import DataType
-from mergelake.format.codec import CODEC_LZ4, Codec
-from mergelake.format.columns_txt import decode_columns
-from mergelake.format.layout import Layout, classic_layout, detect_layout
-from mergelake.format.reader import ColumnReader
-from mergelake.format.wide import ColumnWriter, stream_files
+from mergelake.core.types.types import DataType
+from mergelake.format.codecs.codec import CODEC_LZ4, Codec
+from mergelake.format.columns.reader import ColumnReader
+from mergelake.format.columns.wide import ColumnWriter, stream_files
+from mergelake.format.files.columns_txt import decode_columns
+from mergelake.format.files.layout import Layout, classic_layout, detect_layout
 
 CLASSIC_SETTINGS = """min_bytes_for_wide_part=0, serialization_info_version='basic',
 string_serialization_version='single_stream', propagate_types_serialization_versions_to_nested_types=0,

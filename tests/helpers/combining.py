@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mergelake.order.combining import GroupStream
-from mergelake.order.mode import Rule
+from mergelake.engines.rules.combining import GroupStream
+from mergelake.engines.rules.mode import Rule
 
 
 def combined(rule: Rule, groups: Sequence[Sequence[Any]], cuts: Sequence[int], kind: pa.DataType) -> list[Any]:

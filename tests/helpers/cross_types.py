@@ -9,9 +9,9 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
 from mergelake.expr import compile_expression
 
 ROWS = 48

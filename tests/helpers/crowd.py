@@ -16,9 +16,9 @@ from unittest import mock
 
 from greenlet import getcurrent, greenlet
 
-from mergelake.log.operations import AddParts
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Counters
+from mergelake.log.model.operations import AddParts
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Counters
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
 SCHEMA = schema_with(checkpoint_interval=64)
@@ -60,8 +60,8 @@ class Crowd:
     def pools(self) -> Iterator[None]:
         """The log's threads are greenlets of this crowd."""
         with (
-            mock.patch("mergelake.log.at_once.Pool", lambda threads: _Pool(self, threads)),
-            mock.patch("mergelake.log.commit.apart", lambda work, name: self.start(work)),
+            mock.patch("mergelake.log.storage.at_once.Pool", lambda threads: _Pool(self, threads)),
+            mock.patch("mergelake.log.commit.commit.apart", lambda work, name: self.start(work)),
         ):
             yield
 

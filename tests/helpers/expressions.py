@@ -10,9 +10,17 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from mergelake.convert.text_write import quoted_text, to_text
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import DataType, DateTime, DateTime64, FixedString, LowCardinality, inner_type, parse_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.convert.text_write import quoted_text, to_text
+from mergelake.core.types.types import (
+    DataType,
+    DateTime,
+    DateTime64,
+    FixedString,
+    LowCardinality,
+    inner_type,
+    parse_type,
+)
 from mergelake.expr import compile_expression
 from mergelake.expr.values import arrow_value, constant_vec, to_arrow
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mergelake.core.errors import UnavailableError
-from mergelake.log.keeper import Check, Create, Delete, KeeperNode, Refused, SetData
+from mergelake.core.base.errors import UnavailableError
+from mergelake.log.backends.keeper import Check, Create, Delete, KeeperNode, Refused, SetData
 
 
 class FakeEnsemble:

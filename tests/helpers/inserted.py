@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import mergelake
-from mergelake.convert.storage import to_storage
-from mergelake.core import types as t
-from mergelake.core.errors import MergelakeError
-from mergelake.format.values import decode_values
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.convert.storage import to_storage
+from mergelake.core.types import types as t
+from mergelake.format.serializations.values import decode_values
 from mergelake.query.embedded.engine import translate
 from tests.helpers.oracle import oracle
 

@@ -11,9 +11,9 @@ import signal
 import sys
 from typing import Any
 
-from mergelake.lake import Warehouse
+from mergelake.api.python import Warehouse
 from mergelake.store import open_store
-from mergelake.table.exchange_parts import bring_partition
+from mergelake.table.partitions.exchange_parts import bring_partition
 
 
 class Killed:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.log.commit import Log
-from mergelake.log.machine import TableMachine
-from mergelake.log.operations import CreateTable
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.model.manifest import Extent, PartFile, PartManifest, encode_files
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.log.commit.commit import Log
+from mergelake.log.model.operations import CreateTable
+from mergelake.log.storage.machine import TableMachine
 
 SCHEMA = TableSchema((Column(0, "k", parse_type("Int64")),), order_by=("k",), primary_key=("k",))
 

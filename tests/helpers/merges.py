@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mergelake.log.operations import AddParts, Entry
+from mergelake.log.model.operations import AddParts, Entry
 
 COLUMNS = {"k": "UInt32", "n": "Int64"}
 FORMS = (

@@ -8,19 +8,19 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.core.schema import TableSchema
-from mergelake.core.types import DataType
-from mergelake.log.state import ActivePart
-from mergelake.merge.commit import MergeOutcome, merge_parts
-from mergelake.merge.plan import plan_merge
-from mergelake.merge.select import select_optimize
-from mergelake.parts.reader import PartReader
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.model.schema import TableSchema
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import DataType
+from mergelake.jobs.merge.commit import MergeOutcome, merge_parts
+from mergelake.jobs.merge.plan import plan_merge
+from mergelake.jobs.merge.select import select_optimize
+from mergelake.log.model.state import ActivePart
+from mergelake.parts.read.reader import PartReader
 from mergelake.store import Store, open_store
-from mergelake.table.handle import TableHandle
-from mergelake.table.insert import Commit, commit_parts, insert_target, write_blocks
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.write.insert import Commit, commit_parts, insert_target, write_blocks
 
 
 class SmallTable:

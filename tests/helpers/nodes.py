@@ -6,22 +6,22 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.core.manifest import PartManifest
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.plan import MergeTask
-from mergelake.merge.select import MergeSlots
-from mergelake.node.actions import Action, NodeView
-from mergelake.node.disk import LocalDisk
-from mergelake.node.plan import tick
-from mergelake.node.worker import TableWorker
-from mergelake.parts.reader import PartReader
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Store
-from mergelake.table.define import define
-from mergelake.table.handle import TableHandle
-from mergelake.table.insert import commit_parts, insert_target, write_blocks
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.model.manifest import PartManifest
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.plan import MergeTask
+from mergelake.jobs.merge.select import MergeSlots
+from mergelake.jobs.node.actions import Action, NodeView
+from mergelake.jobs.node.disk import LocalDisk
+from mergelake.jobs.node.plan import tick
+from mergelake.jobs.node.worker import TableWorker
+from mergelake.parts.read.reader import PartReader
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Store
+from mergelake.table.definition.define import define
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.write.insert import commit_parts, insert_target, write_blocks
 
 COLUMNS = {"k": "UInt64", "v": "UInt32"}
 

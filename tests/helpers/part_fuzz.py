@@ -24,18 +24,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from mergelake.core.errors import InternalError, MergelakeError
-from mergelake.core.schema import Column, SkipIndex, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.format.checksums import decode_checksums, encode_checksums
-from mergelake.format.compressed_blocks import decode_compressed_blocks
-from mergelake.format.hashes import FileDigest, city128, digest
-from mergelake.parts.adopt import open_directory
-from mergelake.parts.reader import PartReader
-from mergelake.scan.predicate import bound_conjuncts, conjunction
-from mergelake.scan.request import ScanRequest
-from mergelake.scan.skip import SkipPlan, skip_in_part, skip_plan
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.errors import InternalError, MergelakeError
+from mergelake.core.model.schema import Column, SkipIndex, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.format.codecs.compressed_blocks import decode_compressed_blocks
+from mergelake.format.codecs.hashes import FileDigest, city128, digest
+from mergelake.format.files.checksums import decode_checksums, encode_checksums
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.tools.adopt import open_directory
+from mergelake.scan.prune.predicate import bound_conjuncts, conjunction
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.prune.skip import SkipPlan, skip_in_part, skip_plan
+from mergelake.store.objects.memory import MemoryStore
 
 NAME = "all_1_1_0"
 COLUMNS = {

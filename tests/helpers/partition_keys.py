@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core import types as t
-from mergelake.core.arrow import storage_type
-from mergelake.core.types import parse_type
+from mergelake.core.types import types as t
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
 from tests.helpers.random_arrays import random_array
 
 _DIVISORS = [

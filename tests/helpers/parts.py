@@ -7,14 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from mergelake.core.clock import Clock, ManualClock
-from mergelake.core.ids import IdSource, SeededIds
-from mergelake.core.manifest import PartManifest
-from mergelake.core.schema import TableSchema
-from mergelake.core.settings import TableSettings
-from mergelake.parts.part_spec import PartTarget, SortedRows
-from mergelake.parts.writer import write_part
-from mergelake.store.protocol import Store
+from mergelake.core.base.clock import Clock, ManualClock
+from mergelake.core.base.ids import IdSource, SeededIds
+from mergelake.core.model.manifest import PartManifest
+from mergelake.core.model.schema import TableSchema
+from mergelake.core.model.settings import TableSettings
+from mergelake.parts.write.part_spec import PartTarget, SortedRows
+from mergelake.parts.write.writer import write_part
+from mergelake.store.objects.protocol import Store
 
 
 def part_target(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from mergelake.core.clock import ManualClock
-from mergelake.log.operations import RenewLease
-from mergelake.node.serving import VolatileService
-from mergelake.parts.cache import PartCache
-from mergelake.scan.plan import plan_scan
-from mergelake.scan.read import read_items
-from mergelake.scan.request import ScanRequest
-from mergelake.table.handle import TableHandle
-from mergelake.table.volatile_reads import PEERS, VolatileReads
-from mergelake.table.volatile_snapshot import snapshot_to_read
-from mergelake.table.volatile_store import volatile_store
-from mergelake.table.volatile_wire import SERVICE
+from mergelake.core.base.clock import ManualClock
+from mergelake.jobs.node.serving import VolatileService
+from mergelake.log.model.operations import RenewLease
+from mergelake.parts.read.cache import PartCache
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.read.plan import plan_scan
+from mergelake.scan.read.read import read_items
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.volatile.volatile_reads import PEERS, VolatileReads
+from mergelake.table.volatile.volatile_snapshot import snapshot_to_read
+from mergelake.table.volatile.volatile_store import volatile_store
+from mergelake.table.volatile.volatile_wire import SERVICE
 from tests.helpers.peers import Network
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mergelake.log.backends import Backends
-from mergelake.log.leader import CommitService
-from mergelake.log.operations import RenewLease
-from mergelake.log.passing import SERVICE
-from mergelake.peer.client import NotSent, UnknownOutcome
+from mergelake.log.backends.backends import Backends
+from mergelake.log.commit.passing import SERVICE
+from mergelake.log.model.operations import RenewLease
+from mergelake.log.relay.leader import CommitService
+from mergelake.store.peer.client import NotSent, UnknownOutcome
 from tests.helpers.manifests import open_log
 
 ADDRESS, TOKEN = "lake-1:9440", "a token"

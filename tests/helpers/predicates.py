@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from mergelake.core.schema import TableSchema
+from mergelake.core.model.schema import TableSchema
 from tests.helpers.scans import Rows, make_schema
 
 GRANULES = {"index_granularity": "4"}

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mergelake.core import types as t
-from mergelake.core.arrow import storage_type
+from mergelake.core.types import types as t
+from mergelake.core.types.arrow import storage_type
 
 TYPES = [
     *(f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)),

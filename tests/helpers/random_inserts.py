@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mergelake.core import types as t
-from mergelake.core.text import quote_string
-from mergelake.core.types import parse_type
+from mergelake.core.base.text import quote_string
+from mergelake.core.types import types as t
+from mergelake.core.types.types import parse_type
 
 LEAVES = [
     *(f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64, 128, 256)),

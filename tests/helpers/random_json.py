@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from mergelake.core import types as t
-from mergelake.core.arrow import tuple_names
+from mergelake.core.types import types as t
+from mergelake.core.types.arrow import tuple_names
 from tests.helpers.random_inserts import Inserts
 
 STRINGS = r"""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core.types import DataType, parse_type
+from mergelake.core.types.types import DataType, parse_type
 from tests.helpers.random_arrays import random_array
 from tests.helpers.random_types import LEAVES
 

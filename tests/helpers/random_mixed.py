@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core import types as t
-from mergelake.core.arrow import storage_type
-from mergelake.core.type_binary import encode_type
-from mergelake.format.values import encode_cells
+from mergelake.core.types import types as t
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.type_binary import encode_type
+from mergelake.format.serializations.values import encode_cells
 from tests.helpers.random_arrays import random_array
 from tests.helpers.random_types import LEAVES, random_type
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import mergelake as ml
-from mergelake.core.types import DataType, parse_type
+from mergelake.core.types.types import DataType, parse_type
 from tests.helpers.blocks import select
 from tests.helpers.clickhouse_tables import part_paths
 

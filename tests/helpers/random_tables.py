@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core import types as t
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import Column, SkipIndex, TableSchema
-from mergelake.core.types import DataType, parse_type
-from mergelake.format.codec_types import check_codec
-from mergelake.format.defaults import default_array
-from mergelake.table.define_indexes import check_indexes
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import Column, SkipIndex, TableSchema
+from mergelake.core.types import types as t
+from mergelake.core.types.types import DataType, parse_type
+from mergelake.format.codecs.codec_types import check_codec
+from mergelake.format.serializations.defaults import default_array
+from mergelake.table.definition.define_indexes import check_indexes
 from tests.helpers.clickhouse_tables import CLASSIC
 from tests.helpers.random_arrays import random_array
 from tests.helpers.random_types import DICTIONARIES, LEAVES, random_type

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import CLICKHOUSE_CODES
+from mergelake.core.base.errors import CLICKHOUSE_CODES
 
 
 @contextmanager

@@ -16,24 +16,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.core.manifest import PartManifest
-from mergelake.core.names import PartInfo
-from mergelake.core.schema import TableSchema
-from mergelake.format.checksums import decode_checksums
-from mergelake.format.columns_txt import decode_columns
-from mergelake.format.compressed_blocks import decode_compressed_blocks
-from mergelake.format.values import encode_values
-from mergelake.lake.check import check_against, check_directory
-from mergelake.parts.adopt import open_directory
-from mergelake.parts.listing import plain_files
-from mergelake.parts.reader import PartReader
-from mergelake.sql.parser import parse_one
-from mergelake.store.directory import DirectoryStore
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import check_schema
-from mergelake.table.insert import insert_target, write_blocks
+from mergelake.api.python.check import check_against, check_directory
+from mergelake.api.sql.parser import parse_one
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.model.manifest import PartManifest
+from mergelake.core.model.names import PartInfo
+from mergelake.core.model.schema import TableSchema
+from mergelake.format.codecs.compressed_blocks import decode_compressed_blocks
+from mergelake.format.files.checksums import decode_checksums
+from mergelake.format.files.columns_txt import decode_columns
+from mergelake.format.serializations.values import encode_values
+from mergelake.parts.read.listing import plain_files
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.tools.adopt import open_directory
+from mergelake.store.objects.directory import DirectoryStore
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import check_schema
+from mergelake.table.write.insert import insert_target, write_blocks
 from tests.helpers.blocks import insert
 from tests.helpers.clickhouse_tables import data_path
 from tests.helpers.oracle import oracle

@@ -12,21 +12,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.text import quote_string
-from mergelake.core.types import DataType, parse_type
-from mergelake.parts.cache import PartCache
-from mergelake.scan.plan import ScanPlan, plan_scan
-from mergelake.scan.read import read_items
-from mergelake.scan.request import ScanRequest
-from mergelake.scan.stats import ScanStats
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Store
-from mergelake.table.handle import TableHandle
-from mergelake.table.insert import commit_parts, insert_target, write_blocks
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.base.text import quote_string
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import DataType, parse_type
+from mergelake.parts.read.cache import PartCache
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.read.plan import ScanPlan, plan_scan
+from mergelake.scan.read.read import read_items
+from mergelake.scan.read.stats import ScanStats
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Store
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.write.insert import commit_parts, insert_target, write_blocks
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core import types as t
-from mergelake.core.arrow import storage_type
+from mergelake.core.types import types as t
+from mergelake.core.types.arrow import storage_type
 
 SHAPES = 10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from mergelake.core.schema import SkipIndex, TableSchema
+from mergelake.core.model.schema import SkipIndex, TableSchema
 from tests.helpers.predicates import random_atom
 from tests.helpers.scans import Rows, make_schema
 

@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 import mergelake as ml
-from mergelake.core.errors import ConflictError, UnavailableError
+from mergelake.core.base.errors import ConflictError, UnavailableError
 
 EXPLAINED = (ConflictError, UnavailableError)
 """What a process of a cluster under fire has to live with; anything else ends it, and the test."""

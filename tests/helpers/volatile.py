@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mergelake.core.manifest import PartManifest
-from mergelake.log.conflict import Reject, step
-from mergelake.log.operations import AddParts, AddVolatile, CreateTable, Entry, LogOp, MergeRecipe, Publish, RenewLease
-from mergelake.log.state import State, VolatilePart
-from mergelake.log.volatile import element_id, leaves, top_level
-from mergelake.merge.select import MergeSlots
-from mergelake.merge.volatile import LocalPart
-from mergelake.node.actions import Action, NodeView, TableView
-from mergelake.node.plan import tick
+from mergelake.core.model.manifest import PartManifest
+from mergelake.jobs.merge.select import MergeSlots
+from mergelake.jobs.merge.volatile import LocalPart
+from mergelake.jobs.node.actions import Action, NodeView, TableView
+from mergelake.jobs.node.plan import tick
+from mergelake.log.model.conflict import Reject, step
+from mergelake.log.model.operations import (
+    AddParts,
+    AddVolatile,
+    CreateTable,
+    Entry,
+    LogOp,
+    MergeRecipe,
+    Publish,
+    RenewLease,
+)
+from mergelake.log.model.state import State, VolatilePart
+from mergelake.log.model.volatile import element_id, leaves, top_level
 from tests.helpers.manifests import manifest, schema_with
 
 MIB = 1 << 20

@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import ConflictError, MergelakeError
-from mergelake.core.schema import Constraint, SkipIndex
-from mergelake.lake import Warehouse
-from mergelake.table.alter.columns import AddColumn, ColumnDefinition
-from mergelake.table.alter.constraints import AddConstraint
-from mergelake.table.alter.indexes import AddIndex, DropIndex
-from mergelake.table.alter.keys import ModifyOrderBy
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.core.base.errors import ConflictError, MergelakeError
+from mergelake.core.model.schema import Constraint, SkipIndex
+from mergelake.table.definition.columns import AddColumn, ColumnDefinition
+from mergelake.table.definition.constraints import AddConstraint
+from mergelake.table.definition.define import define
+from mergelake.table.definition.indexes import AddIndex, DropIndex
+from mergelake.table.definition.keys import ModifyOrderBy
 
 ROWS = 200
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.log.encoding import sealed
+from mergelake.core.base.errors import MergelakeError
+from mergelake.log.storage.encoding import sealed
 
 ROUNDS = int(os.environ.get("DAMAGE_ROUNDS", "15"))
 ODD = [

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mergelake.api.sql.database import Database, connect
 from mergelake.query import select
 from mergelake.query.attach import attached, attaching
 from mergelake.query.attach.attached import AttachedSets
 from mergelake.query.source import AsOf, ReadRequest
-from mergelake.sql.database import Database, connect
 
 QUERY = "SELECT count(), sum(k), sum(cityHash64(v)), uniqExact(_part), max(w) FROM t"
 THREADS, ROUNDS = 3, 15

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import mergelake as ml
-from mergelake.core.clock import ManualClock
-from mergelake.lake.warehouse import Warehouse
+from mergelake.api.python.warehouse import Warehouse
+from mergelake.core.base.clock import ManualClock
 from mergelake.query.attach import attached, attaching
 from mergelake.query.attach.attached import AttachedSets
 from mergelake.query.embedded import engine

@@ -11,7 +11,7 @@ import pytest
 
 import mergelake as ml
 from mergelake.store import Store, Stored
-from mergelake.store.memory import MemoryStore
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.refusals import clickhouse_error, held, refused
 
 TABLE = """CREATE TABLE t (k UInt8, s String DEFAULT 'x', d Date, n Nullable(Int8), e Enum8('a' = 1), dt DateTime,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
 from mergelake.query import in_place, table_source
 from mergelake.query.attach import attached
 from mergelake.query.attach.attached import AttachedSets
@@ -20,7 +20,7 @@ from mergelake.query.attach.part_files import PartFiles
 from mergelake.query.embedded import engine
 from mergelake.query.select import run_select
 from mergelake.store import Store
-from mergelake.store.cached import CachedStore, beneath
+from mergelake.store.cache.cached import CachedStore, beneath
 
 ROWS = 30_000
 QUERIES = (
@@ -224,7 +224,7 @@ def test_a_new_version_finds_what_clickhouse_kept_of_the_parts_that_stayed(
 
 def test_the_command_line_takes_it(db: ml.Database, s3_url: str, cached: dict[str, str]) -> None:
     given = [word for name, value in cached.items() for word in ("-o", f"{name}={value}")]
-    command = [sys.executable, "-m", "mergelake.cli.main", "sql", "-d", s3_url, "-q", "SELECT sum(k) FROM t"]
+    command = [sys.executable, "-m", "mergelake.api.cli.main", "sql", "-d", s3_url, "-q", "SELECT sum(k) FROM t"]
     ran = subprocess.run([*command, *given], capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     assert str(db.sql("SELECT sum(k) FROM t").rows()[0][0]) in ran.stdout

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import mergelake as ml
-from mergelake.cli.main import commands
-from mergelake.core.errors import ConflictError, MergelakeError
+from mergelake.api.cli.main import commands
+from mergelake.core.base.errors import ConflictError, MergelakeError
 
 CREATE = """CREATE TABLE t (k UInt64, s String) ENGINE = MergeTree ORDER BY k SETTINGS gc_grace_seconds = 0,
     history_retention_seconds = 0, checkpoint_interval = 8, min_bytes_for_full_part_storage = {}"""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import mergelake as ml
-from mergelake.format.reader import ColumnReader
-from mergelake.merge.commit import commit_merge
-from mergelake.merge.concatenate import plan_concatenation
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.optimize import plan_optimize
+from mergelake.format.columns.reader import ColumnReader
+from mergelake.jobs.merge.commit import commit_merge
+from mergelake.jobs.merge.concatenate import plan_concatenation
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.optimize import plan_optimize
 from mergelake.store import open_store
 
 ROWS, PARTS, COLUMNS = 20_000, 4, 4

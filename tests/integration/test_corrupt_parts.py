@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.cli.main import app
+from mergelake.api.cli.main import app
 from tests.helpers.refusals import held
 
 ROWS = 5000

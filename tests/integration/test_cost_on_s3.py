@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import mergelake as ml
-from mergelake.cli.output import summary
-from mergelake.lake.cost import chunk_bytes, table_cost
+from mergelake.api.cli.output import summary
+from mergelake.api.python.cost import chunk_bytes, table_cost
 from mergelake.query import in_place, table_source
 from mergelake.query.attach import attached
 from mergelake.query.attach.attached import AttachedSets
-from mergelake.store.protocol import Counters
+from mergelake.store.objects.protocol import Counters
 
 ROWS = 30_000
 

@@ -31,7 +31,7 @@ class Terminal:
         }
         self.pid, self._fd = pty.fork()
         if not self.pid:
-            arguments = [sys.executable, "-m", "mergelake.cli", "sql", "-d", str(folder / "warehouse")]
+            arguments = [sys.executable, "-m", "mergelake.api.cli", "sql", "-d", str(folder / "warehouse")]
             os.execvpe(arguments[0], arguments, env)
         self._heard = b""
 
@@ -96,7 +96,16 @@ def test_what_is_typed_is_coloured_and_an_insert_shows_what_it_has_read_and_writ
 def test_a_signal_ends_a_command_and_its_temporary_files(tmp_path: Path, number: signal.Signals, code: int) -> None:
     kept = tmp_path / "tmp"
     kept.mkdir()
-    arguments = [sys.executable, "-m", "mergelake.cli", "sql", "-d", str(tmp_path / "w"), "-q", f"SELECT 1; {ENDLESS}"]
+    arguments = [
+        sys.executable,
+        "-m",
+        "mergelake.api.cli",
+        "sql",
+        "-d",
+        str(tmp_path / "w"),
+        "-q",
+        f"SELECT 1; {ENDLESS}",
+    ]
     env = {**os.environ, "TMPDIR": str(kept)}
     process = subprocess.Popen(arguments, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None

@@ -123,7 +123,7 @@ def with_path(shown: str, real: str) -> str:
 
 def test_every_command_that_the_pages_name_exists() -> None:
     known = subprocess.run(
-        [sys.executable, "-m", "mergelake.cli", "--help"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "mergelake.api.cli", "--help"], capture_output=True, text=True, timeout=60, check=True
     ).stdout
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         for command in re.findall(r"`mergelake ([a-z]+)", page.read_text()):

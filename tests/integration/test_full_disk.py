@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 import mergelake as ml
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import InvalidInputError, MergelakeError
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import InvalidInputError, MergelakeError
 from mergelake.store import OutcomeUnknown, open_store
-from mergelake.store.cache_dir import CacheDir
-from mergelake.store.cached import CachedStore
-from mergelake.store.reserve import freeing
+from mergelake.store.cache.cache_dir import CacheDir
+from mergelake.store.cache.cached import CachedStore
+from mergelake.store.objects.reserve import freeing
 from tests.helpers.cached import filled
 
 MIB = 1 << 20

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.convert.storage import to_public
-from mergelake.lake import Warehouse
-from mergelake.parts.reader import PartReader
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.core.convert.storage import to_public
+from mergelake.parts.read.reader import PartReader
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 
 SCHEMA = define(
     {"ts": "DateTime", "service": "LowCardinality(String)", "host": "String", "n": "Nullable(Int32)", "x": "Float64"},

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 import mergelake as ml
-from mergelake.parts.inspect import inspect_part
-from mergelake.parts.reader import PartReader
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.tools.inspect import inspect_part
 from tests.helpers.work import bytecodes_by_place, steep
 
 FEW, MANY = 8, 32

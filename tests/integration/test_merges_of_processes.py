@@ -7,8 +7,8 @@ from multiprocessing import get_context
 
 import numpy as np
 
-from mergelake.lake import Warehouse
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.table.definition.define import define
 from tests.helpers.merges import COLUMNS, drawn, merge, replayed, tokens_in
 
 PROCESSES, MERGES = 3, 15

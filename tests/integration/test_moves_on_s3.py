@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mergelake as ml
-from mergelake.log import transactions
+from mergelake.log.reading import transactions
 
 ROOT = Path(__file__).parents[2]
 WRITES = 3

@@ -8,10 +8,10 @@ import time
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import NotFoundError, UnavailableError
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.lake import Warehouse
+from mergelake.api.python import Warehouse
+from mergelake.core.base.errors import NotFoundError, UnavailableError
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
 
 SCHEMA = TableSchema(
     (Column(0, "k", parse_type("UInt64")), Column(1, "s", parse_type("String"))),

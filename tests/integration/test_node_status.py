@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mergelake.lake import Warehouse
-from mergelake.lake.table import Table
-from mergelake.node.report import NodeReport, decode_report
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.api.python.table import Table
+from mergelake.jobs.node.report import NodeReport, decode_report
+from mergelake.table.definition.define import define
 from tests.unit.node.test_metrics import parsed, value
 
 SCHEMA = define(
@@ -34,7 +34,7 @@ class NodeProcess:
     """`mergelake node`, with its metrics on a port of its choice."""
 
     def __init__(self, lake: Path, name: str, disk: Path) -> None:
-        command = [sys.executable, "-m", "mergelake.cli", "node", str(lake), "--name", name, "--local", str(disk)]
+        command = [sys.executable, "-m", "mergelake.api.cli", "node", str(lake), "--name", name, "--local", str(disk)]
         command += ["--poll", "0.05", "--metrics", "127.0.0.1:0", "--log-format", "json"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
@@ -97,7 +97,7 @@ def test_nodes_come_go_and_die_under_ingest_and_say_what_they_do(
     assert value(families, "merges_done_total") > 0
     assert value(families, "node_healthy") == 1
     assert first.get("/healthz") == b"ok\n"
-    command = [sys.executable, "-m", "mergelake.cli", "top", str(tmp_path / "lake"), "--output", "json"]
+    command = [sys.executable, "-m", "mergelake.api.cli", "top", str(tmp_path / "lake"), "--output", "json"]
     named = [word for node in (first, second) for word in ("--node", f"http://{node.address}/status")]
     shown = json.loads(subprocess.run([*command, *named], capture_output=True, text=True, check=True).stdout)
     assert {node["node"]: node["report"]["healthy"] for node in shown["nodes"]} == {"n1": True, "n2": True}

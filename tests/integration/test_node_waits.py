@@ -13,10 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from mergelake.core.errors import UnavailableError
-from mergelake.lake import Warehouse
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.core.base.errors import UnavailableError
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 from tests.helpers.services import free_ports
 
 EMPTY = b'<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>'
@@ -50,7 +50,7 @@ def _node(port: int, *more: str) -> subprocess.Popen[str]:
     options = {"endpoint": f"http://127.0.0.1:{port}", "access_key_id": "a", "secret_access_key": "b"}
     options |= {"allow_http": "true", "max_retries": "0", "region": "us-east-1"}
     given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    command = [sys.executable, "-m", "mergelake.cli", "node", "s3://bucket/warehouse", *given, *more]
+    command = [sys.executable, "-m", "mergelake.api.cli", "node", "s3://bucket/warehouse", *given, *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -97,7 +97,7 @@ def test_a_running_node_says_once_that_the_store_is_down_and_goes_on_when_it_is_
     store.silent = True
     stop = threading.Event()
     loop = threading.Thread(target=node.run, args=(stop,))
-    with caplog.at_level(logging.WARNING, "mergelake.node"):
+    with caplog.at_level(logging.WARNING, "mergelake.jobs.node"):
         loop.start()
         stop.wait(1.5)
         asked, store.silent = store.asked, False

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Counters
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Counters
 
 ROWS = 3000
 CREATE = """CREATE TABLE {} (p Int8, k UInt32, a String, b Float64, day Date) ENGINE = MergeTree
@@ -102,7 +102,7 @@ def test_alter_delete(lake: Lake) -> None:  # M-077: ALTER TABLE DELETE
 
 def test_alter_update_writes_one_column(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     # M-076, M-077: ALTER TABLE UPDATE
-    monkeypatch.setattr("mergelake.parts.rewrite.REWRITTEN_WHOLE_BYTES", 0)  # as if the parts were large
+    monkeypatch.setattr("mergelake.parts.write.rewrite.REWRITTEN_WHOLE_BYTES", 0)  # as if the parts were large
     lake.metadata_only("ALTER TABLE t UPDATE b = -1 WHERE 1")
     assert lake.rows("SELECT DISTINCT b FROM t") == [(-1.0,)]
     size = sum(

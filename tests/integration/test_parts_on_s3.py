@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import SystemClock
-from mergelake.core.ids import RandomIds
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.parts.cache import PartCache
-from mergelake.parts.reader import PartReader
-from mergelake.parts.verify import check_part
-from mergelake.store.open import open_store
+from mergelake.core.base.clock import SystemClock
+from mergelake.core.base.ids import RandomIds
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.parts.read.cache import PartCache
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.tools.verify import check_part
+from mergelake.store.objects.open import open_store
 from tests.helpers.parts import part_target, write_block
 
 KINDS = {name: parse_type(kind) for name, kind in (("k", "UInt64"), ("s", "String"), ("n", "Nullable(Int32)"))}

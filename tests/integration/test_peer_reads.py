@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.lake import Warehouse
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.table.definition.define import define
 
 ROWS, BATCHES = 5000, 12
 SETTINGS = {
@@ -48,7 +48,7 @@ def schema(engine: str = "MergeTree"):
 
 @contextmanager
 def node(url: str, options: dict[str, str], name: str, disk) -> subprocess.Popen:
-    command = [sys.executable, "-m", "mergelake.cli", "node", url, "--name", name, "--poll", "0.05"]
+    command = [sys.executable, "-m", "mergelake.api.cli", "node", url, "--name", name, "--poll", "0.05"]
     command += ["--local", str(disk), "--listen", "127.0.0.1:0"]
     environment = {
         **os.environ,

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.merge.commit import commit_merge
-from mergelake.merge.optimize import plan_optimize
-from mergelake.merge.slices import execute_split, with_split
-from mergelake.order.projections import table_projections
-from mergelake.parts.projected import projection_manifest
-from mergelake.parts.reader import PartReader
+from mergelake.api.python import Warehouse
+from mergelake.api.sql.database import Database
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.engines.projections.projections import table_projections
+from mergelake.jobs.merge.commit import commit_merge
+from mergelake.jobs.merge.optimize import plan_optimize
+from mergelake.jobs.merge.slices import execute_split, with_split
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.write.projected import projection_manifest
 from mergelake.query.embedded.states import EMBEDDED
-from mergelake.sql.database import Database
-from mergelake.store.memory import MemoryStore
+from mergelake.store.objects.memory import MemoryStore
 
 PROJECTIONS = (
     "PROJECTION sums (SELECT v, sum(k), count() GROUP BY v), PROJECTION by_s (SELECT * ORDER BY s), "

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mergelake.sql.database import Database, connect
+from mergelake.api.sql.database import Database, connect
 
 COLUMNS = (
     "k UInt32, n Nullable(Int32), s String, arr Array(Nullable(Float64)), m Map(String, UInt8), "

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.log.operations import AddParts
+from mergelake.log.model.operations import AddParts
 from mergelake.store import Store, open_store
-from mergelake.store.memory import MemoryStore
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.far_store import FarStore
 from tests.helpers.manifests import manifest
 

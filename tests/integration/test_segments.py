@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import mergelake as ml
-from mergelake.log import layout
+from mergelake.log.storage import layout
 
 CREATE = """CREATE TABLE t (k Int64, s String) ENGINE = MergeTree PARTITION BY k % 7 ORDER BY k SETTINGS
     checkpoint_interval = 8, gc_grace_seconds = 0, history_retention_seconds = 0"""

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from mergelake.lake import Warehouse
-from mergelake.spark.datasource import MergelakeDataSource
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.api.spark.datasource import MergelakeDataSource
+from mergelake.table.definition.define import define
 
 VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "S3_ENDPOINT", "AWS_ENDPOINT_URL")
 EXECUTOR = """
@@ -54,7 +54,7 @@ COUNTED = """
 import pickle, sys
 reader = pickle.loads(bytes.fromhex(sys.stdin.read()))
 rows = [k for part in reader.partitions() for batch in reader.read(part) for k in batch.column(0).to_pylist()]
-from mergelake.store import spec
+from mergelake.store.objects import spec
 (store,) = spec._opened.values()
 print(sorted(rows), store.counters.details.get("get data", 0), store.counters.cached > 0)
 """
@@ -66,7 +66,7 @@ def test_tasks_keep_what_they_read_in_a_directory_of_their_machine(s3_url, s3_op
     table.append({"k": [1, 2]})
     options = {f"store.{name}": value for name, value in s3_options.items()}
     cache = tmp_path / "cache"
-    source = MergelakeDataSource({"path": table.path, **options, "store.cache_dir": str(cache)})
+    source = MergelakeDataSource({"path": table.path, **options, "store.cache.cache_dir": str(cache)})
     reader = source.reader(source.schema())
     sent = pickle.dumps(reader).hex()
     said = []
@@ -77,4 +77,4 @@ def test_tasks_keep_what_they_read_in_a_directory_of_their_machine(s3_url, s3_op
     assert said == ["[1, 2] 1 False", "[1, 2] 0 True"]
     assert any(path.is_file() for path in cache.glob("mergelake-1/*/*"))
     with pytest.raises(Exception, match="not an absolute path"):
-        MergelakeDataSource({"path": table.path, **options, "store.cache_dir": "cache"}).schema()
+        MergelakeDataSource({"path": table.path, **options, "store.cache.cache_dir": "cache"}).schema()

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.gc.collect import collect_round
-from mergelake.lake.work import commit_work, plan_work, work, work_on_spark
-from mergelake.log.conflict import check
-from mergelake.log.operations import Publish
-from mergelake.log.retention import refers
-from mergelake.merge import execute, slices as slices_module
-from mergelake.merge.commit import commit_merge
-from mergelake.merge.optimize import plan_optimize
-from mergelake.merge.plan import MergeTask
-from mergelake.merge.slices import execute_slice, execute_split, slice_tasks, with_split, written_slices
-from mergelake.parts import ahead
+from mergelake.api.python.work import commit_work, plan_work, work, work_on_spark
+from mergelake.core.base.errors import MergelakeError
+from mergelake.jobs.gc.collect import collect_round
+from mergelake.jobs.merge import execute, slices as slices_module
+from mergelake.jobs.merge.commit import commit_merge
+from mergelake.jobs.merge.optimize import plan_optimize
+from mergelake.jobs.merge.plan import MergeTask
+from mergelake.jobs.merge.slices import execute_slice, execute_split, slice_tasks, with_split, written_slices
+from mergelake.log.model.conflict import check
+from mergelake.log.model.operations import Publish
+from mergelake.log.model.retention import refers
+from mergelake.parts.read import ahead
 from mergelake.store import Store, open_store
 
 ROWS = 20_000

@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from mergelake.log.keeper import close_all
+from mergelake.log.backends.keeper import close_all
 from tests.helpers.services import or_skip, restart, service
 from tests.helpers.torture import Place, acknowledged, torture
 

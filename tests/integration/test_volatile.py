@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.cli.main import app
-from mergelake.core.errors import MergelakeError
-from mergelake.lake import Warehouse
-from mergelake.table.define import define
+from mergelake.api.cli.main import app
+from mergelake.api.python import Warehouse
+from mergelake.core.base.errors import MergelakeError
+from mergelake.table.definition.define import define
 
 ROWS = 1000
 
@@ -145,7 +145,7 @@ def test_a_node_that_is_killed_leaves_work_that_another_takes_over(tmp_path):
     # M-016, M-096
     warehouse = Warehouse(str(tmp_path / "v"))
     table = warehouse.create_table("t", schema(volatile_lease_seconds=1))
-    command = [sys.executable, "-m", "mergelake.cli", "node", str(tmp_path / "v"), "--name", "a", "--poll", "0.05"]
+    command = [sys.executable, "-m", "mergelake.api.cli", "node", str(tmp_path / "v"), "--name", "a", "--poll", "0.05"]
     process = subprocess.Popen([*command, "--local", str(tmp_path / "disk")], stderr=subprocess.DEVNULL)
     try:
         inserted = 0
@@ -180,7 +180,7 @@ def test_a_node_that_is_asked_to_stop_leaves_within_seconds_and_nothing_waits_fo
     # M-096
     warehouse = Warehouse(str(tmp_path / "v"))
     table = warehouse.create_table("t", schema())
-    command = [sys.executable, "-m", "mergelake.cli", "node", str(tmp_path / "v"), "--poll", "0.05"]
+    command = [sys.executable, "-m", "mergelake.api.cli", "node", str(tmp_path / "v"), "--poll", "0.05"]
     process = subprocess.Popen([*command, "--local", str(tmp_path / "disk")], stdout=subprocess.PIPE, text=True)
     inserted = 0
 

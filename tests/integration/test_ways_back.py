@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import mergelake as ml
-from mergelake.cli.main import app
-from mergelake.core.errors import InvalidInputError, MergelakeError, NotFoundError
-from mergelake.log.conflict import step
-from mergelake.log.machine import TableMachine
-from mergelake.log.state import State
+from mergelake.api.cli.main import app
+from mergelake.core.base.errors import InvalidInputError, MergelakeError, NotFoundError
+from mergelake.log.model.conflict import step
+from mergelake.log.model.state import State
+from mergelake.log.storage.machine import TableMachine
 
 KEEP_NOTHING = "SETTINGS history_retention_seconds = 0, gc_grace_seconds = 0"
 
@@ -293,7 +293,7 @@ def test_reading_where_no_warehouse_is_makes_none_and_says_so(
 def test_a_node_where_no_warehouse_is_waits_for_one(tmp_path: Path) -> None:
     path = tmp_path / "none"
     ran = subprocess.run(
-        [sys.executable, "-m", "mergelake.cli", "node", str(path), "--once"],
+        [sys.executable, "-m", "mergelake.api.cli", "node", str(path), "--once"],
         capture_output=True,
         text=True,
         check=False,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.lake.work import commit_work, plan_work, work, work_and_commit, work_on_spark
-from mergelake.log.encoding import sealed
+from mergelake.api.python.work import commit_work, plan_work, work, work_and_commit, work_on_spark
+from mergelake.log.storage.encoding import sealed
 
 ROWS = 3000
 CREATE = (
@@ -38,7 +38,7 @@ def rows(table: ml.Table) -> list[tuple[Any, ...]]:
 
 
 def mergelake(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mergelake.cli", *arguments]
+    command = [sys.executable, "-m", "mergelake.api.cli", *arguments]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 

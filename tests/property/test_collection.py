@@ -12,18 +12,18 @@ from dataclasses import replace
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import ConflictError, MergelakeError, UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.gc import collect, holds as collect_holds
-from mergelake.gc.collect import collect_round
-from mergelake.gc.tables import collect_warehouse, table_directories
-from mergelake.log import fold
-from mergelake.log.operations import AddParts, DropDetached, DropRange, Publish, Tag, Untag
-from mergelake.parts.layout import object_key
-from mergelake.store.memory import MemoryStore
-from mergelake.table.catalog import Catalog
-from mergelake.table.rollback import rollback
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import ConflictError, MergelakeError, UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.gc import collect, holds as collect_holds
+from mergelake.jobs.gc.collect import collect_round
+from mergelake.jobs.gc.tables import collect_warehouse, table_directories
+from mergelake.log.model import fold
+from mergelake.log.model.operations import AddParts, DropDetached, DropRange, Publish, Tag, Untag
+from mergelake.parts.read.layout import object_key
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.catalog.catalog import Catalog
+from mergelake.table.partitions.rollback import rollback
 from tests.helpers.manifests import manifest, schema_with
 
 HOUR = 3600

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, strategies as st
 
-from mergelake.core.ids import SeededIds
-from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint, state_hash
-from mergelake.log.conflict import Reject, check, step
-from mergelake.log.encoding import decode_entry, encode_entry
-from mergelake.log.fold import fold
-from mergelake.log.operations import AddParts, CreateTable, DropRange, Entry, Publish
-from mergelake.log.part_map import Partitions
-from mergelake.log.retired import Retired
-from mergelake.log.state import TOKENS_MAX, State
+from mergelake.core.base.ids import SeededIds
+from mergelake.log.model.conflict import Reject, check, step
+from mergelake.log.model.fold import fold
+from mergelake.log.model.operations import AddParts, CreateTable, DropRange, Entry, Publish
+from mergelake.log.model.part_map import Partitions
+from mergelake.log.model.retired import Retired
+from mergelake.log.model.state import TOKENS_MAX, State
+from mergelake.log.storage.checkpoint import decode_checkpoint, encode_checkpoint, state_hash
+from mergelake.log.storage.encoding import decode_entry, encode_entry
 from tests.helpers.manifests import SCHEMA, manifest
 
 PARTITIONS = ("a", "b")

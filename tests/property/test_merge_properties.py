@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 
-from mergelake.core.manifest import PartManifest, encode_files
-from mergelake.core.names import PartInfo
-from mergelake.core.settings import TableSettings
-from mergelake.core.types import parse_type
-from mergelake.merge.commit import merge_parts
-from mergelake.merge.plan import plan_merge
-from mergelake.merge.select import part_ranges, select_merges
-from mergelake.order.normalized_keys import normalized_keys
-from mergelake.order.sorting import sort_order
-from mergelake.table.define import define
+from mergelake.core.model.manifest import PartManifest, encode_files
+from mergelake.core.model.names import PartInfo
+from mergelake.core.model.settings import TableSettings
+from mergelake.core.types.types import parse_type
+from mergelake.engines.order.normalized_keys import normalized_keys
+from mergelake.engines.order.sorting import sort_order
+from mergelake.jobs.merge.commit import merge_parts
+from mergelake.jobs.merge.plan import plan_merge
+from mergelake.jobs.merge.select import part_ranges, select_merges
+from mergelake.table.definition.define import define
 from tests.helpers.merging import SmallTable, plain, random_column
 
 ROW = st.tuples(st.integers(0, 6), st.integers(0, 3), st.integers(0, 1))

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from mergelake.convert.storage import to_public
-from mergelake.core.errors import InternalError, MergelakeError
-from mergelake.core.type_binary import decode_type, encode_type
-from mergelake.core.types import parse_type
+from mergelake.core.base.errors import InternalError, MergelakeError
+from mergelake.core.convert.storage import to_public
+from mergelake.core.types.type_binary import decode_type, encode_type
+from mergelake.core.types.types import parse_type
 from tests.helpers.clickhouse_tables import part_paths
 from tests.helpers.part_fuzz import KINDS, Files, Worker, damage, read_everything, sealed
 

@@ -11,12 +11,10 @@ from collections import Counter
 
 import pytest
 
-from mergelake.core.ids import SeededIds
-from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint, state_hash
-from mergelake.log.conflict import Reject, step
-from mergelake.log.encoding import decode_entry, encode_entry
-from mergelake.log.fold import fold
-from mergelake.log.operations import (
+from mergelake.core.base.ids import SeededIds
+from mergelake.log.model.conflict import Reject, step
+from mergelake.log.model.fold import fold
+from mergelake.log.model.operations import (
     AddParts,
     AddReference,
     AddVolatile,
@@ -37,9 +35,11 @@ from mergelake.log.operations import (
     Tag,
     Untag,
 )
-from mergelake.log.retention import reachable
-from mergelake.log.state import State
-from mergelake.log.volatile import element_id, inside, leaves, pending, sources, top_level
+from mergelake.log.model.retention import reachable
+from mergelake.log.model.state import State
+from mergelake.log.model.volatile import element_id, inside, leaves, pending, sources, top_level
+from mergelake.log.storage.checkpoint import decode_checkpoint, encode_checkpoint, state_hash
+from mergelake.log.storage.encoding import decode_entry, encode_entry
 from tests.helpers.manifests import SCHEMA, manifest
 
 PARTITIONS = ("a", "b")

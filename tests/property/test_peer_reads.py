@@ -7,20 +7,20 @@ import random
 import pyarrow as pa
 import pytest
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.core.types import parse_type
-from mergelake.log.operations import DropRange
-from mergelake.mutate.submit import submit
-from mergelake.mutate.validate import Submission
-from mergelake.order.modes import mode_of
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
-from mergelake.table.handle import TableHandle
-from mergelake.table.insert import commit_parts, insert_target, write_blocks
-from mergelake.table.volatile_reads import OFF
-from mergelake.views.commands import Delete, Update
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
+from mergelake.engines.rules.modes import mode_of
+from mergelake.jobs.mutate.submit import submit
+from mergelake.jobs.mutate.validate import Submission
+from mergelake.log.model.operations import DropRange
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.pending.commands import Delete, Update
+from mergelake.table.volatile.volatile_reads import OFF
+from mergelake.table.write.insert import commit_parts, insert_target, write_blocks
 from tests.helpers.nodes import TinyNode
 from tests.helpers.peer_reads import Reader, serving
 from tests.helpers.peers import Network

@@ -7,27 +7,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.log.operations import AddVolatile, MergeRecipe
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.volatile import build_task
-from mergelake.node.disk import LocalDisk
-from mergelake.parts.cache import PartCache
-from mergelake.scan.plan import plan_scan
-from mergelake.scan.read import read_items
-from mergelake.scan.request import ScanRequest
-from mergelake.store.directory import DirectoryStore
-from mergelake.store.memory import MemoryStore
-from mergelake.table.volatile_reads import OFF, PEERS, VolatileReads
-from mergelake.table.volatile_snapshot import snapshot_to_read
-from mergelake.table.volatile_store import VolatileStore, volatile_store
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.volatile import build_task
+from mergelake.jobs.node.disk import LocalDisk
+from mergelake.log.model.operations import AddVolatile, MergeRecipe
+from mergelake.parts.read.cache import PartCache
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.read.plan import plan_scan
+from mergelake.scan.read.read import read_items
+from mergelake.store.objects.directory import DirectoryStore
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.volatile.volatile_reads import OFF, PEERS, VolatileReads
+from mergelake.table.volatile.volatile_snapshot import snapshot_to_read
+from mergelake.table.volatile.volatile_store import VolatileStore, volatile_store
 from tests.helpers.far_store import FarStore
 from tests.helpers.random_tables import random_table
 from tests.helpers.scans import ScanTable
 from tests.property.test_together import _request, _table
 
-PLACES = ("mergelake.scan.hold", "mergelake.parts.ahead", "mergelake.parts.joined", "mergelake.scan.ahead")
+PLACES = (
+    "mergelake.scan.read.hold",
+    "mergelake.parts.read.ahead",
+    "mergelake.parts.read.joined",
+    "mergelake.scan.read.ahead",
+)
 
 
 def built(table: ScanTable) -> VolatileReads:

@@ -11,8 +11,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import mergelake as ml
-from mergelake.lake import polars_frame
-from mergelake.lake.table import Table
+from mergelake.api.python import polars_frame
+from mergelake.api.python.table import Table
 
 DAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 c = pl.col

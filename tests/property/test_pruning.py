@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mergelake.expr.compiled import compile_expression
-from mergelake.scan.request import ScanRequest
-from mergelake.store.memory import MemoryStore
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.far_store import FarStore
 from tests.helpers.predicates import TABLES, random_predicate, random_rows
 from tests.helpers.scans import ScanTable, block_of, make_schema
@@ -80,7 +80,7 @@ def test_searching_many_parts_together_loses_no_row(tables: dict[str, Table], na
     where = random_predicate(random.Random(seed), TABLES[name][1])
     wanted = block.filter(pa.array(np.asarray(compile_expression(where, table.schema.types).mask(block))))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mergelake.scan.plan._MANY_PARTS", 1)
+        patch.setattr("mergelake.scan.read.plan._MANY_PARTS", 1)
         together = table.plan(ScanRequest(where=where))
         batches = table.batches(ScanRequest(where=where), threads=1)
     apart = table.plan(ScanRequest(where=where))

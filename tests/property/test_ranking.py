@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mergelake.log.conflict import Reject, step
-from mergelake.log.operations import AddParts, CancelVolatile, DropRange, Entry, KillMutation, Mutation, Publish
-from mergelake.merge.select import MergeSlots, merge_bytes_limit, select_merges, select_rested_partition
-from mergelake.merge.volatile import fits_disk, settled
-from mergelake.node.actions import Merge, NodeView, Propose, TableView
-from mergelake.node.candidates import Candidates, Memory
-from mergelake.node.plan import tick
+from mergelake.jobs.merge.select import MergeSlots, merge_bytes_limit, select_merges, select_rested_partition
+from mergelake.jobs.merge.volatile import fits_disk, settled
+from mergelake.jobs.node.actions import Merge, NodeView, Propose, TableView
+from mergelake.jobs.node.candidates import Candidates, Memory
+from mergelake.jobs.node.plan import tick
+from mergelake.log.model.conflict import Reject, step
+from mergelake.log.model.operations import AddParts, CancelVolatile, DropRange, Entry, KillMutation, Mutation, Publish
 from tests.helpers.manifests import manifest, schema_with
 from tests.helpers.volatile import MIB, Shared, here
 from tests.helpers.work import bytecodes

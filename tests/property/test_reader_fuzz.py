@@ -19,17 +19,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError
-from mergelake.core.ids import SeededIds
-from mergelake.core.schema import TableSchema
-from mergelake.core.types import parse_type
-from mergelake.parts.listing import plain_files
-from mergelake.parts.reader import PartReader
-from mergelake.sql.parser import parse_one
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import check_schema
-from mergelake.table.insert import insert_target, write_blocks
+from mergelake.api.sql.parser import parse_one
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.model.schema import TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.parts.read.listing import plain_files
+from mergelake.parts.read.reader import PartReader
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import check_schema
+from mergelake.table.write.insert import insert_target, write_blocks
 from tests.helpers.blocks import insert
 from tests.helpers.clickhouse_tables import part_paths
 from tests.helpers.part_fuzz import COLUMNS, INDEXES, KINDS, Files, Worker, damage, read_everything, sealed

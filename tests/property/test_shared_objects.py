@@ -8,16 +8,16 @@ import random
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.gc.collect import collect_round
-from mergelake.gc.fsck import fsck
-from mergelake.lake import Warehouse
-from mergelake.log.retention import reachable
-from mergelake.parts.objects import shared_size
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
-from mergelake.table.shared import shared_space
+from mergelake.api.python import Warehouse
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.gc.collect import collect_round
+from mergelake.jobs.gc.fsck import fsck
+from mergelake.log.model.retention import reachable
+from mergelake.parts.write.objects import shared_size
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
+from mergelake.table.partitions.shared import shared_space
 
 HOUR = 3600
 SETTINGS = {

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from mergelake import connect
-from mergelake.core.errors import CorruptDataError
-from mergelake.parts.joined import JoinedReader
-from mergelake.scan import ahead, read as scan_read, together
-from mergelake.scan.request import ScanRequest
-from mergelake.store.directory import DirectoryStore
-from mergelake.store.protocol import Store
+from mergelake.core.base.errors import CorruptDataError
+from mergelake.parts.read.joined import JoinedReader
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.read import ahead, read as scan_read, together
+from mergelake.store.objects.directory import DirectoryStore
+from mergelake.store.objects.protocol import Store
 from tests.helpers.far_store import FarStore
 from tests.helpers.random_tables import RandomTable, random_table
 from tests.helpers.scans import ScanTable, make_schema

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, strategies as st
 
-from mergelake.core.errors import CorruptDataError
-from mergelake.core.types import parse_type
-from mergelake.format.values import decode_values, encode_values, value_cells
+from mergelake.core.base.errors import CorruptDataError
+from mergelake.core.types.types import parse_type
+from mergelake.format.serializations.values import decode_values, encode_values, value_cells
 from tests.helpers.random_arrays import TYPES, equal, random_array
 
 kinds = st.lists(st.sampled_from(TYPES).map(parse_type), min_size=1, max_size=4)

@@ -7,20 +7,20 @@ from itertools import pairwise
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 
-from mergelake.convert.storage import to_storage
-from mergelake.core.manifest import PartManifest
-from mergelake.core.schema import TableSchema
-from mergelake.core.types import parse_type
-from mergelake.log.conflict import Reject, step
-from mergelake.log.operations import AddVolatile, Entry, MergeRecipe, Publish
-from mergelake.log.state import VolatilePart
-from mergelake.log.volatile import element_id, leaves, top_level
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.volatile import LocalPart, build_task, same_content
-from mergelake.node.actions import Merge, Propose
-from mergelake.parts.reader import PartReader
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.core.convert.storage import to_storage
+from mergelake.core.model.manifest import PartManifest
+from mergelake.core.model.schema import TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.volatile import LocalPart, build_task, same_content
+from mergelake.jobs.node.actions import Merge, Propose
+from mergelake.log.model.conflict import Reject, step
+from mergelake.log.model.operations import AddVolatile, Entry, MergeRecipe, Publish
+from mergelake.log.model.state import VolatilePart
+from mergelake.log.model.volatile import element_id, leaves, top_level
+from mergelake.parts.read.reader import PartReader
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 from tests.helpers.manifests import manifest
 from tests.helpers.merging import SmallTable, plain
 from tests.helpers.volatile import Shared, here, plan

@@ -11,15 +11,15 @@ from itertools import pairwise
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import CorruptDataError, FencedError, MergelakeError, UnavailableError
-from mergelake.log import batches, sealing
-from mergelake.log.backend import EVERY, CollectedError, ObjectBackend
-from mergelake.log.backend_zookeeper import ZooKeeperBackend, make_tree
-from mergelake.log.intake import Left, encode_left
-from mergelake.log.operations import DropTable
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Lost, OutcomeUnknown, Stored
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import CorruptDataError, FencedError, MergelakeError, UnavailableError
+from mergelake.log.backends import batches, sealing
+from mergelake.log.backends.backend import EVERY, CollectedError, ObjectBackend
+from mergelake.log.backends.backend_zookeeper import ZooKeeperBackend, make_tree
+from mergelake.log.backends.intake import Left, encode_left
+from mergelake.log.model.operations import DropTable
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Lost, OutcomeUnknown, Stored
 from tests.helpers.fake_keeper import FakeEnsemble, FakeKeeper
 
 STEPS = 60
@@ -235,7 +235,7 @@ class World:
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("group", range(4))
 def test_no_interleaving_loses_doubles_or_tears_the_log(group, force, monkeypatch):
-    monkeypatch.setattr("mergelake.log.backend_zookeeper.INLINE_MAX", 100_000)
+    monkeypatch.setattr("mergelake.log.backends.backend_zookeeper.INLINE_MAX", 100_000)
     for seed in range(group, 100, 4):
         world = World(seed, force=force)
         try:
@@ -248,7 +248,7 @@ def test_no_interleaving_loses_doubles_or_tears_the_log(group, force, monkeypatc
 
 def found(monkeypatch, seeds=40, enough=4, **options):
     """Whether so many of these seeds find something wrong."""
-    monkeypatch.setattr("mergelake.log.backend_zookeeper.INLINE_MAX", 100_000)
+    monkeypatch.setattr("mergelake.log.backends.backend_zookeeper.INLINE_MAX", 100_000)
     wrong = 0
     for seed in range(seeds):
         world = World(seed, **options)

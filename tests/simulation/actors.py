@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mergelake.core.errors import (
+from mergelake.core.base.errors import (
     ConflictError,
     CorruptDataError,
     InvalidInputError,
@@ -17,12 +17,12 @@ from mergelake.core.errors import (
     NotFoundError,
     UnavailableError,
 )
-from mergelake.core.manifest import PartManifest
-from mergelake.log.backends import Backends
-from mergelake.log.head_freshness import HEAD_FRESHNESS_S
-from mergelake.log.operations import LogOp
-from mergelake.log.state import State
-from mergelake.table.handle import TableHandle
+from mergelake.core.model.manifest import PartManifest
+from mergelake.log.backends.backends import Backends
+from mergelake.log.model.operations import LogOp
+from mergelake.log.model.state import State
+from mergelake.log.reading.head_freshness import HEAD_FRESHNESS_S
+from mergelake.table.handle.handle import TableHandle
 from tests.simulation.bucket import ProcessStore
 from tests.simulation.kernel import EPOCH_MS, Process
 from tests.simulation.network import SimPeers

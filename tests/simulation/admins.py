@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 
-from mergelake.core.errors import CorruptDataError, InvalidInputError, NotFoundError, UnavailableError
-from mergelake.log.operations import (
+from mergelake.core.base.errors import CorruptDataError, InvalidInputError, NotFoundError, UnavailableError
+from mergelake.log.model.operations import (
     AddParts,
     AlterMetadata,
     DropDetached,
@@ -19,14 +19,14 @@ from mergelake.log.operations import (
     UndropTable,
     Untag,
 )
-from mergelake.log.state import State
-from mergelake.log.volatile import unfinished
-from mergelake.table.clone import check_holds, plan_clone, take_holds, with_lacks
-from mergelake.table.freeze import freeze, unfreeze
-from mergelake.table.handle import TableHandle
-from mergelake.table.parts import attach_part, attach_partition, drop_part
-from mergelake.table.rollback import rollback
-from mergelake.table.undrop import undrop
+from mergelake.log.model.state import State
+from mergelake.log.model.volatile import unfinished
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.partitions.clone import check_holds, plan_clone, take_holds, with_lacks
+from mergelake.table.partitions.freeze import freeze, unfreeze
+from mergelake.table.partitions.parts import attach_part, attach_partition, drop_part
+from mergelake.table.partitions.rollback import rollback
+from mergelake.table.partitions.undrop import undrop
 from tests.simulation.actors import Actor
 from tests.simulation.tiny import PARTITIONS, drops_rows
 

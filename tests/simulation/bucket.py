@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import TypeVar
 
-from mergelake.core.errors import NotFoundError, UnavailableError
-from mergelake.store.keys import check_key, directory_prefix
-from mergelake.store.protocol import Buffer, Counters, Lost, ObjectMeta, OutcomeUnknown, PutOutcome, Stored
-from mergelake.store.ranges import truncated
-from mergelake.store.spec import StoreSpec
+from mergelake.core.base.errors import NotFoundError, UnavailableError
+from mergelake.store.objects.keys import check_key, directory_prefix
+from mergelake.store.objects.protocol import Buffer, Counters, Lost, ObjectMeta, OutcomeUnknown, PutOutcome, Stored
+from mergelake.store.objects.ranges import truncated
+from mergelake.store.objects.spec import StoreSpec
 from tests.simulation.kernel import EPOCH_MS, Kernel, Process
 
 T = TypeVar("T")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field
 
-from mergelake.core.errors import ConflictError, InvalidInputError
-from mergelake.core.manifest import PartManifest
-from mergelake.log.operations import AddParts, DropRange, KillMutation, Mutation, Tag, Untag
-from mergelake.log.volatile import unfinished
-from mergelake.table.deduplication import InsertIdentity
-from mergelake.table.insert import commit_parts
+from mergelake.core.base.errors import ConflictError, InvalidInputError
+from mergelake.core.model.manifest import PartManifest
+from mergelake.log.model.operations import AddParts, DropRange, KillMutation, Mutation, Tag, Untag
+from mergelake.log.model.volatile import unfinished
+from mergelake.table.write.deduplication import InsertIdentity
+from mergelake.table.write.insert import commit_parts
 from tests.simulation.actors import EXPLAINED, Actor
 from tests.simulation.kernel import Process
 from tests.simulation.tiny import PARTITIONS, Rows

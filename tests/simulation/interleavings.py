@@ -12,8 +12,8 @@ import os
 from collections.abc import Iterator
 from unittest import mock
 
-from mergelake.gc.collect import collect_round
-from mergelake.table.handle import TableHandle
+from mergelake.jobs.gc.collect import collect_round
+from mergelake.table.handle.handle import TableHandle
 from tests.simulation.actors import EXPLAINED, Actor
 from tests.simulation.bucket import Bucket
 from tests.simulation.inserters import Inserter
@@ -118,7 +118,7 @@ def schedules(depth: int, first: int | None = None) -> Iterator[list[int]]:
     """Every schedule of `depth` choices, each played; those that begin with `first`, or all."""
     schedule = [first or 0, *[0] * (depth - 1)]
     # What was decoded is remembered from schedule to schedule: most entries are the same in all of them.
-    with simulated(), mock.patch("mergelake.log.commit._BACKOFF_MAX_S", 0.0):
+    with simulated(), mock.patch("mergelake.log.commit.commit._BACKOFF_MAX_S", 0.0):
         while True:
             stage = Stage()
             try:

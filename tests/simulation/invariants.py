@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from mergelake.log.operations import (
+from mergelake.log.model.operations import (
     AddParts,
     AdoptVolatile,
     Entry,
@@ -49,10 +49,10 @@ from mergelake.log.operations import (
     Publish,
     RowsUnchanged,
 )
-from mergelake.log.part_map import Partitions
-from mergelake.log.retired import Retired
-from mergelake.log.state import State
-from mergelake.log.volatile import inside, leaves, pending
+from mergelake.log.model.part_map import Partitions
+from mergelake.log.model.retired import Retired
+from mergelake.log.model.state import State
+from mergelake.log.model.volatile import inside, leaves, pending
 
 if TYPE_CHECKING:
     from tests.simulation.table import Table

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mergelake.core.errors import NotFoundError
-from mergelake.gc.collect import collect_round
-from mergelake.gc.fsck import fsck
-from mergelake.gc.transactions import collect_transactions
-from mergelake.log.retention import reachable
-from mergelake.publish.publish import publish
-from mergelake.table.handle import TableHandle
+from mergelake.core.base.errors import NotFoundError
+from mergelake.jobs.gc.collect import collect_round
+from mergelake.jobs.gc.fsck import fsck
+from mergelake.jobs.gc.transactions import collect_transactions
+from mergelake.jobs.publish.publish import publish
+from mergelake.log.model.retention import reachable
+from mergelake.table.handle.handle import TableHandle
 from tests.simulation.actors import Actor
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from mergelake.core.ids import SeededIds
+from mergelake.core.base.ids import SeededIds
 from mergelake.testing.faulty_store import SimulatedCrash
 
 EPOCH_MS = 1_700_000_000_000

@@ -7,11 +7,11 @@ before is never heard.
 
 from __future__ import annotations
 
-from mergelake.core.errors import ConflictError, CorruptDataError
-from mergelake.log.leader import CommitService
-from mergelake.log.operations import DropRange, ReleaseLease, RenewLease
-from mergelake.table.deduplication import NO_IDENTITY
-from mergelake.table.insert import discard_refused
+from mergelake.core.base.errors import ConflictError, CorruptDataError
+from mergelake.log.model.operations import DropRange, ReleaseLease, RenewLease
+from mergelake.log.relay.leader import CommitService
+from mergelake.table.write.deduplication import NO_IDENTITY
+from mergelake.table.write.insert import discard_refused
 from tests.simulation.inserters import Caller, Inserter, Order
 from tests.simulation.tiny import PARTITIONS
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from unittest import mock
 
-from mergelake.log.volatile import pending
-from mergelake.table.mutations import open_mutations
+from mergelake.log.model.volatile import pending
+from mergelake.table.partitions.mutations import open_mutations
 from tests.simulation.inserters import Inserter
 from tests.simulation.kernel import Machine
 from tests.simulation.planned import SLOTS, PlannedNode
@@ -75,7 +75,7 @@ class Ending:
 
 def end_of_mutations(seed: int, role: type[Ticking]) -> Ending:
     """A history with faults, then a node that ticks until no mutation of it is open. Each part is a piece of work."""
-    with simulated(seed), uncollected(), mock.patch("mergelake.mutate.plan.BATCH_PARTS", 1):
+    with simulated(seed), uncollected(), mock.patch("mergelake.jobs.mutate.plan.BATCH_PARTS", 1):
         world = World(seed)
         try:
             for _ in range(STEPS):

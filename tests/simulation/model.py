@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from mergelake.core.manifest import PartManifest
-from mergelake.log.operations import (
+from mergelake.core.model.manifest import PartManifest
+from mergelake.log.model.operations import (
     AddParts,
     CreateTable,
     DropDetached,

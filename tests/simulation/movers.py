@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 
-from mergelake.core.errors import CorruptDataError, InvalidInputError, NotFoundError
-from mergelake.lake.joint import JointStates
-from mergelake.table.exchange_parts import bring_partition
-from mergelake.table.handle import TableHandle
+from mergelake.api.python.joint import JointStates
+from mergelake.core.base.errors import CorruptDataError, InvalidInputError, NotFoundError
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.partitions.exchange_parts import bring_partition
 from tests.simulation.actors import Reader
 from tests.simulation.admins import TABLES_MAX, Admin
 from tests.simulation.tiny import PARTITIONS

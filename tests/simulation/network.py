@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from mergelake.core.errors import MergelakeError
-from mergelake.log.encoding import decode_entry
-from mergelake.log.passing import decode_answer, decode_request
-from mergelake.peer.client import NotSent, UnknownOutcome
-from mergelake.table.volatile_wire import SERVICE, BytesRequest, decode_request as decode_volatile
+from mergelake.core.base.errors import MergelakeError
+from mergelake.log.commit.passing import decode_answer, decode_request
+from mergelake.log.storage.encoding import decode_entry
+from mergelake.store.peer.client import NotSent, UnknownOutcome
+from mergelake.table.volatile.volatile_wire import SERVICE, BytesRequest, decode_request as decode_volatile
 from mergelake.testing.faulty_store import SimulatedCrash
 from tests.simulation.bucket import Bucket
 from tests.simulation.kernel import Kernel, Process

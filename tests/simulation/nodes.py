@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from mergelake.core.errors import ConflictError, InvalidInputError, UnavailableError
-from mergelake.log.operations import (
+from mergelake.core.base.errors import ConflictError, InvalidInputError, UnavailableError
+from mergelake.jobs.merge.commit import commit_merge
+from mergelake.jobs.merge.plan import plan_merge
+from mergelake.log.model.operations import (
     AddVolatile,
     AdoptVolatile,
     CancelVolatile,
@@ -20,11 +22,9 @@ from mergelake.log.operations import (
     ReleaseLease,
     RenewLease,
 )
-from mergelake.log.state import ActivePart, PendingMutation, VolatilePart
-from mergelake.log.volatile import Element, element_id, lacking, leaves, nested, pending, sources, top_level
-from mergelake.merge.commit import commit_merge
-from mergelake.merge.plan import plan_merge
-from mergelake.table.insert import COMMIT_REFUSED, discard_refused
+from mergelake.log.model.state import ActivePart, PendingMutation, VolatilePart
+from mergelake.log.model.volatile import Element, element_id, lacking, leaves, nested, pending, sources, top_level
+from mergelake.table.write.insert import COMMIT_REFUSED, discard_refused
 from tests.simulation.rewriters import Rewriter, in_order, up_to
 from tests.simulation.tiny import Rows, collapsed, decode, encode, mutated
 

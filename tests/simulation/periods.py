@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mergelake.core.settings import TableSettings
-from mergelake.log.operations import AdvanceGcHorizon, DropReference, Entry, ReleaseLease, RenewLease
-from mergelake.log.retention import foreign
-from mergelake.log.state import State
+from mergelake.core.model.settings import TableSettings
+from mergelake.log.model.operations import AdvanceGcHorizon, DropReference, Entry, ReleaseLease, RenewLease
+from mergelake.log.model.retention import foreign
+from mergelake.log.model.state import State
 from tests.simulation.tiny import keys_of
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ finished at any later moment, in any order, with other ticks in between.
 
 from __future__ import annotations
 
-from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError, UnavailableError, error
-from mergelake.core.manifest import PartManifest
-from mergelake.format.hashes import file_hash
-from mergelake.merge.plan import MergeSource, MergeTask
-from mergelake.merge.select import MergeSlots
-from mergelake.node.actions import Build, Merge, Mutate, NodeView, Upload
-from mergelake.node.disk import LocalDisk
-from mergelake.node.plan import tick
-from mergelake.node.worker import TableWorker
-from mergelake.store.protocol import Store
+from mergelake.core.base.errors import CorruptDataError, MergelakeError, NotFoundError, UnavailableError, error
+from mergelake.core.model.manifest import PartManifest
+from mergelake.format.codecs.hashes import file_hash
+from mergelake.jobs.merge.plan import MergeSource, MergeTask
+from mergelake.jobs.merge.select import MergeSlots
+from mergelake.jobs.node.actions import Build, Merge, Mutate, NodeView, Upload
+from mergelake.jobs.node.disk import LocalDisk
+from mergelake.jobs.node.plan import tick
+from mergelake.jobs.node.worker import TableWorker
+from mergelake.store.objects.protocol import Store
 from tests.simulation.actors import Actor
 from tests.simulation.bucket import Bucket, ProcessStore
 from tests.simulation.tiny import Rows, collapsed, decode, mutated, places_of, write

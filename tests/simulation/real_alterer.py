@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 
-from mergelake.core.errors import ConflictError, InvalidInputError, UnsupportedError
-from mergelake.core.types import parse_type
-from mergelake.table.alter.columns import AddColumn, ColumnDefinition, DropColumn, RenameColumn
-from mergelake.table.alter.command import SchemaCommand
-from mergelake.table.alter.modify_column import ClearColumn, ModifyColumn
+from mergelake.core.base.errors import ConflictError, InvalidInputError, UnsupportedError
+from mergelake.core.types.types import parse_type
+from mergelake.table.definition.columns import AddColumn, ColumnDefinition, DropColumn, RenameColumn
+from mergelake.table.definition.command import SchemaCommand
+from mergelake.table.definition.modify_column import ClearColumn, ModifyColumn
 from tests.simulation.real_cast import User
 from tests.simulation.real_rows import NAMES
 

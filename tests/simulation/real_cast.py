@@ -6,18 +6,24 @@ import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
 
-from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, UnavailableError
-from mergelake.lake.environment import Environment
-from mergelake.lake.scan import Scan
-from mergelake.lake.table import Table
-from mergelake.log.leader import CommitService
-from mergelake.log.operations import DropRange
-from mergelake.log.volatile import unfinished
-from mergelake.mutate.submit import kill, submit
-from mergelake.mutate.validate import Submission
-from mergelake.node.serving import VolatileService
-from mergelake.table.parts import attach_partition, drop_part, drop_partition
-from mergelake.table.volatile_reads import PEERS, VolatileReads
+from mergelake.api.python.environment import Environment
+from mergelake.api.python.scan import Scan
+from mergelake.api.python.table import Table
+from mergelake.core.base.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
+from mergelake.jobs.mutate.submit import kill, submit
+from mergelake.jobs.mutate.validate import Submission
+from mergelake.jobs.node.serving import VolatileService
+from mergelake.log.model.operations import DropRange
+from mergelake.log.model.volatile import unfinished
+from mergelake.log.relay.leader import CommitService
+from mergelake.table.partitions.parts import attach_partition, drop_part, drop_partition
+from mergelake.table.volatile.volatile_reads import PEERS, VolatileReads
 from tests.simulation.actors import Actor
 from tests.simulation.network import SimPeers
 from tests.simulation.planned import PlannedNode

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TypeAlias
 
-from mergelake.core.schema import Column, SkipIndex, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.mutate.validate import Submission, validate
-from mergelake.views.commands import Command, Delete, Update, commands_text
+from mergelake.core.model.schema import Column, SkipIndex, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.jobs.mutate.validate import Submission, validate
+from mergelake.table.pending.commands import Command, Delete, Update, commands_text
 from tests.simulation.tiny import Row, Rows
 
 Values: TypeAlias = dict[str, int]

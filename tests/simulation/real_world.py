@@ -11,9 +11,9 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
-from mergelake.core.manifest import PartManifest
-from mergelake.merge.source import SourceReader
-from mergelake.parts import rewrite
+from mergelake.core.model.manifest import PartManifest
+from mergelake.jobs.merge.source import SourceReader
+from mergelake.parts.write import rewrite
 from tests.simulation.bucket import Bucket, Fault
 from tests.simulation.keepers import Collector
 from tests.simulation.kernel import SKEW_MAX_S, Kernel, Machine
@@ -47,14 +47,14 @@ PEERS = (
 """Where nodes serve volatile parts: more of them, and who reads them."""
 SURGEONS = (("surgeon 1", RealSurgeon), ("surgeon 2", RealSurgeon))
 _POOLS = (
-    "parts.spool",
-    "parts.objects",
-    "parts.writer",
-    "parts.reader",
-    "scan.plan",
-    "scan.read",
-    "scan.layers",
-    "scan.hold",
+    "parts.write.spool",
+    "parts.write.objects",
+    "parts.write.writer",
+    "parts.read.reader",
+    "scan.read.plan",
+    "scan.read.read",
+    "scan.read.layers",
+    "scan.read.hold",
 )
 
 
@@ -131,9 +131,9 @@ def real_parts(seed: int) -> Iterator[None]:
     """What the library does in threads is done at once; small parts are treated as large ones."""
     whole = rewrite.REWRITTEN_WHOLE_BYTES if seed % 3 == 0 else 0
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch("mergelake.parts.rewrite.REWRITTEN_WHOLE_BYTES", whole))
-        stack.enter_context(mock.patch("mergelake.scan.narrowed.MARKS_MIN", 1))
+        stack.enter_context(mock.patch("mergelake.parts.write.rewrite.REWRITTEN_WHOLE_BYTES", whole))
+        stack.enter_context(mock.patch("mergelake.scan.prune.narrowed.MARKS_MIN", 1))
         for place in _POOLS:
             stack.enter_context(mock.patch(f"mergelake.{place}.Pool", SimPool))
-        stack.enter_context(mock.patch("mergelake.merge.optimize.ThreadPoolExecutor", SimPool))
+        stack.enter_context(mock.patch("mergelake.jobs.merge.optimize.ThreadPoolExecutor", SimPool))
         yield

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from mergelake.core.settings import TableSettings
-from mergelake.log.retention import foreign, partial_versions, pins, reachable
-from mergelake.log.truncate import is_kept
-from mergelake.merge.budget import BudgetRules
-from mergelake.merge.volatile import settled
-from mergelake.publish.plan import part_of
-from mergelake.table.mutations import open_mutations
+from mergelake.core.model.settings import TableSettings
+from mergelake.jobs.merge.budget import BudgetRules
+from mergelake.jobs.merge.volatile import settled
+from mergelake.jobs.publish.plan import part_of
+from mergelake.log.model.retention import foreign, partial_versions, pins, reachable
+from mergelake.log.reading.truncate import is_kept
+from mergelake.table.partitions.mutations import open_mutations
 
 if TYPE_CHECKING:
-    from mergelake.log.state import State
+    from mergelake.log.model.state import State
     from tests.simulation.table import Table
 
 _HEX = set("0123456789abcdef")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable
 
-from mergelake.core.errors import ConflictError, NotFoundError, error
-from mergelake.core.manifest import PartManifest
-from mergelake.log.operations import FinishMutations, MarkMutated, Publish
-from mergelake.log.state import ActivePart, PendingMutation, State
-from mergelake.log.volatile import Element, lacking, pending
-from mergelake.mutate.commit import commit_results, note_failure
-from mergelake.mutate.plan import due_parts, mutation_task
-from mergelake.table.insert import COMMIT_REFUSED, discard_refused
-from mergelake.table.mutations import open_mutations
+from mergelake.core.base.errors import ConflictError, NotFoundError, error
+from mergelake.core.model.manifest import PartManifest
+from mergelake.jobs.mutate.commit import commit_results, note_failure
+from mergelake.jobs.mutate.plan import due_parts, mutation_task
+from mergelake.log.model.operations import FinishMutations, MarkMutated, Publish
+from mergelake.log.model.state import ActivePart, PendingMutation, State
+from mergelake.log.model.volatile import Element, lacking, pending
+from mergelake.table.partitions.mutations import open_mutations
+from mergelake.table.write.insert import COMMIT_REFUSED, discard_refused
 from tests.simulation.actors import Actor
 from tests.simulation.tiny import Rows, decode, mutated
 

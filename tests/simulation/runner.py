@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from unittest import mock
 
-from mergelake.log import checkpoint, contention, encoding, layout, stored_runs
-from mergelake.log.segments import EAGER_BYTES, MADE_MAX
-from mergelake.publish.plan import EmptyPart
-from mergelake.table.handle import TableHandle
+from mergelake.jobs.publish.plan import EmptyPart
+from mergelake.log.commit import contention
+from mergelake.log.storage import checkpoint, encoding, layout, stored_runs
+from mergelake.log.storage.segments import EAGER_BYTES, MADE_MAX
+from mergelake.table.handle.handle import TableHandle
 from tests.simulation.bugs import BUGS, FIRST
 from tests.simulation.real_world import RealWorld, real_parts
 from tests.simulation.stages import OF_A_STAGE, REAL_ROWS, has_slow_appends, has_small_segments, seeds_of
@@ -98,17 +99,17 @@ def simulated(seed: int = 0) -> Iterator[None]:
 
     try:
         with (
-            mock.patch("mergelake.log.fold.TOKENS_MAX", TOKENS_MAX),
+            mock.patch("mergelake.log.model.fold.TOKENS_MAX", TOKENS_MAX),
             simulated_threads(),
-            mock.patch("mergelake.log.fold.FINISHED_MUTATIONS_TO_KEEP", 2),
-            mock.patch("mergelake.log.tail.PREFETCH_MAX", prefetch),
-            mock.patch("mergelake.log.verify.PREFETCH_MAX", prefetch),
-            mock.patch("mergelake.log.group.CALLERS_MAX", 2),
-            mock.patch("mergelake.log.group.BYTES_MAX", 1000),
+            mock.patch("mergelake.log.model.fold.FINISHED_MUTATIONS_TO_KEEP", 2),
+            mock.patch("mergelake.log.reading.tail.PREFETCH_MAX", prefetch),
+            mock.patch("mergelake.log.reading.verify.PREFETCH_MAX", prefetch),
+            mock.patch("mergelake.log.commit.group.CALLERS_MAX", 2),
+            mock.patch("mergelake.log.commit.group.BYTES_MAX", 1000),
             _crowded(seed),
-            mock.patch("mergelake.log.truncate.ENTRY_BYTES", 64 if seed % THINNED == 2 else 4096),
-            mock.patch("mergelake.publish.publish._write_empty", _write_empty),
-            mock.patch("mergelake.log.tail.decode_entry", lambda data, key="": entry(data)),
+            mock.patch("mergelake.log.reading.truncate.ENTRY_BYTES", 64 if seed % THINNED == 2 else 4096),
+            mock.patch("mergelake.jobs.publish.publish._write_empty", _write_empty),
+            mock.patch("mergelake.log.reading.tail.decode_entry", lambda data, key="": entry(data)),
             mock.patch("tests.simulation.table.decode_entry", entry),
             mock.patch.object(checkpoint, "decode_root", lambda data, key="": root(data)),
             mock.patch.object(
@@ -130,14 +131,14 @@ def _segmented(seed: int) -> Iterator[None]:
     """Segments of checkpoints that are small, and read late, in some seeds; in the others none are needed."""
     small = has_small_segments(seed)
     with (
-        mock.patch("mergelake.log.layout.INLINE_MAX", 600 if small else layout.INLINE_MAX),
-        mock.patch("mergelake.log.layout.SEGMENT_MAX", 40000 if small else layout.SEGMENT_MAX),
-        mock.patch("mergelake.log.layout.FANOUT", 2 + seed % 3 if small else layout.FANOUT),
-        mock.patch("mergelake.log.segment.FRAME_ROWS", 2),
-        mock.patch("mergelake.log.stored_runs.INLINE_PARTS_MAX", 5 if small else stored_runs.INLINE_PARTS_MAX),
-        mock.patch("mergelake.log.stored_runs.RUN_PARTS_MAX", 8 if small else stored_runs.RUN_PARTS_MAX),
-        mock.patch("mergelake.log.segments.EAGER_BYTES", 0 if small and seed % 3 else EAGER_BYTES),
-        mock.patch("mergelake.log.segments.MADE_MAX", 6 if small and seed % 2 else MADE_MAX),
+        mock.patch("mergelake.log.storage.layout.INLINE_MAX", 600 if small else layout.INLINE_MAX),
+        mock.patch("mergelake.log.storage.layout.SEGMENT_MAX", 40000 if small else layout.SEGMENT_MAX),
+        mock.patch("mergelake.log.storage.layout.FANOUT", 2 + seed % 3 if small else layout.FANOUT),
+        mock.patch("mergelake.log.storage.segment.FRAME_ROWS", 2),
+        mock.patch("mergelake.log.storage.stored_runs.INLINE_PARTS_MAX", 5 if small else stored_runs.INLINE_PARTS_MAX),
+        mock.patch("mergelake.log.storage.stored_runs.RUN_PARTS_MAX", 8 if small else stored_runs.RUN_PARTS_MAX),
+        mock.patch("mergelake.log.storage.segments.EAGER_BYTES", 0 if small and seed % 3 else EAGER_BYTES),
+        mock.patch("mergelake.log.storage.segments.MADE_MAX", 6 if small and seed % 2 else MADE_MAX),
     ):
         yield
 
@@ -147,11 +148,11 @@ def _crowded(seed: int) -> Iterator[None]:
     """Few members in an entry, leaders that remember little, and in a crowd appends that take long."""
     crowd = has_slow_appends(seed)
     with (
-        mock.patch("mergelake.log.intake.TAKEN_MAX", 3),
-        mock.patch("mergelake.log.recent.VERSIONS_MAX", 4 + seed % 13),
-        mock.patch("mergelake.log.leader.ANSWER_MAX", 3000 if seed % 3 else 1 << 20),
-        mock.patch("mergelake.log.contention.APPEND_MIN_S", CROWDED_S if crowd else contention.APPEND_MIN_S),
-        mock.patch("mergelake.log.contention.APPEND_MAX_S", CROWDED_S if crowd else contention.APPEND_MAX_S),
+        mock.patch("mergelake.log.backends.intake.TAKEN_MAX", 3),
+        mock.patch("mergelake.log.reading.recent.VERSIONS_MAX", 4 + seed % 13),
+        mock.patch("mergelake.log.relay.leader.ANSWER_MAX", 3000 if seed % 3 else 1 << 20),
+        mock.patch("mergelake.log.commit.contention.APPEND_MIN_S", CROWDED_S if crowd else contention.APPEND_MIN_S),
+        mock.patch("mergelake.log.commit.contention.APPEND_MAX_S", CROWDED_S if crowd else contention.APPEND_MAX_S),
     ):
         yield
 

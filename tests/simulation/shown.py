@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from greenlet import getcurrent
 
-from mergelake.core.names import PartInfo
-from mergelake.log.retention import reachable
-from mergelake.publish.plan import part_of
+from mergelake.core.model.names import PartInfo
+from mergelake.jobs.publish.plan import part_of
+from mergelake.log.model.retention import reachable
 from tests.simulation.keepers import SHOWN_GRACE_S
 from tests.simulation.tiny import Rows
 

@@ -11,21 +11,28 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, UnavailableError
-from mergelake.core.manifest import PartManifest
-from mergelake.gc.plan import is_gone
-from mergelake.log import checkpoint, conflict, fold
-from mergelake.log.commit import Log
-from mergelake.log.conflict import Reject
-from mergelake.log.encoding import decode_entry
-from mergelake.log.group import Committed
-from mergelake.log.operations import AddParts, DropParts, DropRange, DropTable, Entry, LogOp, Publish, RenewLease
-from mergelake.log.retention import reachable
-from mergelake.log.segments import Segments
-from mergelake.log.state import State
-from mergelake.log.transactions import Record, decode_record, record_key
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Buffer
+from mergelake.core.base.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
+from mergelake.core.model.manifest import PartManifest
+from mergelake.jobs.gc.plan import is_gone
+from mergelake.log.commit.commit import Log
+from mergelake.log.commit.group import Committed
+from mergelake.log.model import conflict, fold
+from mergelake.log.model.conflict import Reject
+from mergelake.log.model.operations import AddParts, DropParts, DropRange, DropTable, Entry, LogOp, Publish, RenewLease
+from mergelake.log.model.retention import reachable
+from mergelake.log.model.state import State
+from mergelake.log.reading.transactions import Record, decode_record, record_key
+from mergelake.log.storage import checkpoint
+from mergelake.log.storage.encoding import decode_entry
+from mergelake.log.storage.segments import Segments
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Buffer
 from tests.simulation.bucket import Bucket
 from tests.simulation.invariants import after_entry
 from tests.simulation.kernel import EPOCH_MS

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from mergelake.log import fold
+from mergelake.log.model import fold
 from tests.simulation.interleavings import DEPTH, Stage, schedules
 from tests.simulation.runner import WORKERS, simulated
 

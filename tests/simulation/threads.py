@@ -124,13 +124,13 @@ def simulated_threads() -> Iterator[None]:
     """The engine's threads are the simulation's."""
     fake = SimpleNamespace(Lock=SimLock, RLock=SimLock, Event=SimEvent)
     with (
-        mock.patch("mergelake.log.commit.threading", fake),
-        mock.patch("mergelake.log.checkpointing.threading", fake),
-        mock.patch("mergelake.log.group.threading", fake),
-        mock.patch("mergelake.log.leader.threading", fake),
-        mock.patch("mergelake.log.recent.threading", fake),
-        mock.patch("mergelake.log.commit.apart", lambda work, name: work()),
-        mock.patch("mergelake.log.at_once.Pool", SimPool),
-        mock.patch("mergelake.publish.publish.Pool", SimPool),
+        mock.patch("mergelake.log.commit.commit.threading", fake),
+        mock.patch("mergelake.log.reading.checkpointing.threading", fake),
+        mock.patch("mergelake.log.commit.group.threading", fake),
+        mock.patch("mergelake.log.relay.leader.threading", fake),
+        mock.patch("mergelake.log.reading.recent.threading", fake),
+        mock.patch("mergelake.log.commit.commit.apart", lambda work, name: work()),
+        mock.patch("mergelake.log.storage.at_once.Pool", SimPool),
+        mock.patch("mergelake.jobs.publish.publish.Pool", SimPool),
     ):
         yield

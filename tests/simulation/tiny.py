@@ -16,12 +16,12 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TypeAlias
 
-from mergelake.core.manifest import Extent, PartFile, PartManifest, encode_files
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.format.hashes import file_hash
-from mergelake.log.state import PendingMutation
-from mergelake.store.protocol import Store
+from mergelake.core.model.manifest import Extent, PartFile, PartManifest, encode_files
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.format.codecs.hashes import file_hash
+from mergelake.log.model.state import PendingMutation
+from mergelake.store.objects.protocol import Store
 
 Row: TypeAlias = tuple[int, tuple[int, ...]]
 Rows: TypeAlias = tuple[Row, ...]

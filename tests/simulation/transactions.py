@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from mergelake.log.operations import AddParts, DropRange, LogOp
-from mergelake.log.state import State
-from mergelake.log.transactions import PREFIX, Record, decode_record
+from mergelake.log.model.operations import AddParts, DropRange, LogOp
+from mergelake.log.model.state import State
+from mergelake.log.reading.transactions import PREFIX, Record, decode_record
 from tests.simulation.bucket import Bucket
 from tests.simulation.table import Table
 from tests.simulation.tiny import Row

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from mergelake.core.schema import TableSchema
-from mergelake.log import fold
-from mergelake.log.encoding import decode_entry
-from mergelake.log.operations import AddParts, DropTable
-from mergelake.log.retention import refers
-from mergelake.log.state import ActivePart, State
-from mergelake.table.handle import Snapshot, TableHandle
+from mergelake.core.model.schema import TableSchema
+from mergelake.log.model import fold
+from mergelake.log.model.operations import AddParts, DropTable
+from mergelake.log.model.retention import refers
+from mergelake.log.model.state import ActivePart, State
+from mergelake.log.storage.encoding import decode_entry
+from mergelake.table.handle.handle import Snapshot, TableHandle
 from tests.simulation.actors import Actor, Reader
 from tests.simulation.admins import Admin
 from tests.simulation.bucket import Bucket, ProcessStore

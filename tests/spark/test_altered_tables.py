@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import ConflictError
-from mergelake.spark.write import write_frame
-from mergelake.table.insert import commit_parts
+from mergelake.api.spark.write import write_frame
+from mergelake.core.base.errors import ConflictError
+from mergelake.table.write.insert import commit_parts
 
 
 @pytest.fixture

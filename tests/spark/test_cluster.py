@@ -13,8 +13,8 @@ SCRIPT = textwrap.dedent(
     """
     import sys
     import mergelake as ml
-    from mergelake.spark.session import session
-    from mergelake.spark.tasks import run_tasks
+    from mergelake.api.spark.session import session
+    from mergelake.api.spark.tasks import run_tasks
     from mergelake.testing.logtable import CREATE, spark_log_frame
 
     def attached_sets(_):
@@ -22,7 +22,7 @@ SCRIPT = textwrap.dedent(
 
         return len(attached.SETS)
 
-    spark = session(sys.argv[1], config={"spark.executor.memory": "700m", "spark.executor.cores": "1"})
+    spark = session(sys.argv[1], config={"api.spark.executor.memory": "700m", "api.spark.executor.cores": "1"})
     db = ml.connect(sys.argv[2], spark=spark)
     db.sql(CREATE.format(name="logs", partition="tuple()"))
     table = db.table("logs")

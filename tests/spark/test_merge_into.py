@@ -7,9 +7,9 @@ import json
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import InvalidInputError, UnsupportedError
-from mergelake.spark import merge_into
-from mergelake.upsert import keys
+from mergelake.api.spark import merge_into
+from mergelake.core.base.errors import InvalidInputError, UnsupportedError
+from mergelake.jobs.upsert import keys
 from tests.helpers.pages import Reader, snippets
 from tests.spark.test_streams import forget_last_batch
 

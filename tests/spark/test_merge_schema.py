@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.types import parse_type
+from mergelake.core.types.types import parse_type
 
 COLUMNS = "k int, v int, u bigint, f float, d decimal(9,2)"
 

@@ -7,8 +7,8 @@ import time
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.lake import Warehouse
+from mergelake.api.python import Warehouse
+from mergelake.core.base.errors import MergelakeError
 
 PARTS, ROWS = 8, 5000
 CREATE = (

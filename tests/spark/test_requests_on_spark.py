@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import mergelake as ml
-from mergelake.lake.cost import CHUNK_BYTES, table_cost
+from mergelake.api.python.cost import CHUNK_BYTES, table_cost
 
 
 def test_inserts_selects_and_merges_in_tasks_count_their_requests(

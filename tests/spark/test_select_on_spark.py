@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import InvalidInputError
-from mergelake.sql.script import split_statements
+from mergelake.api.sql.script import split_statements
+from mergelake.core.base.errors import InvalidInputError
 from mergelake.testing.webanalytics import CREATE_TABLE, generate
 from tests.helpers.rounds import LONG
 
@@ -165,7 +165,7 @@ def test_a_result_becomes_a_frame_without_being_held(db, spark, monkeypatch):
     large = db.sql(f"SELECT {columns} FROM numbers(1500000)")
     with monkeypatch.context() as patch:
         patch.setattr("mergelake.query.result.QueryResult._all", lambda self: pytest.fail("all rows are held"))
-        patch.setattr("mergelake.spark.result.FILE_BYTES", 8 << 20)
+        patch.setattr("mergelake.api.spark.result.FILE_BYTES", 8 << 20)
         frame = large.spark(spark)
     assert frame.rdd.getNumPartitions() > 5
     assert frame.selectExpr("count(*)", "sum(n)", "sum(lc)", "count(x)").collect()[0][:] == (

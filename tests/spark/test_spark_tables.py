@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import InvalidInputError, NotFoundError
-from mergelake.spark.scan import read_for_spark, split_plan
-from mergelake.spark.tasks import run_tasks
+from mergelake.api.spark.scan import read_for_spark, split_plan
+from mergelake.api.spark.tasks import run_tasks
+from mergelake.core.base.errors import InvalidInputError, NotFoundError
 from mergelake.testing.logtable import CREATE, spark_log_frame
 
 ROWS, BLOCKS = 5_000, 4

@@ -12,17 +12,17 @@ SCRIPT = textwrap.dedent(
     import os, signal, sys, threading, time
     from pathlib import Path
     import mergelake as ml
-    from mergelake.merge.optimize import plan_optimize
-    from mergelake.merge.slices import with_split
-    from mergelake.spark.session import session
-    from mergelake.spark.tasks import run_tasks
+    from mergelake.jobs.merge.optimize import plan_optimize
+    from mergelake.jobs.merge.slices import with_split
+    from mergelake.api.spark.session import session
+    from mergelake.api.spark.tasks import run_tasks
 
     def executor(_):
         daemon = os.getppid()  # the parent of Python's workers; its parent is the JVM of the executor
         time.sleep(0.3)
         return int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
 
-    spark = session(sys.argv[1], config={"spark.executor.memory": "700m", "spark.executor.cores": "1"})
+    spark = session(sys.argv[1], config={"api.spark.executor.memory": "700m", "api.spark.executor.cores": "1"})
     db = ml.connect(sys.argv[2], spark=spark)
     db.sql("CREATE TABLE t (k UInt32, v UInt32, s LowCardinality(String), x String) ENGINE = ReplacingMergeTree(v) "
            "ORDER BY k SETTINGS min_bytes_to_split_merge = 1, merge_slice_bytes = 250000")

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 import mergelake as ml
-from mergelake.lake.work import commit_work, plan_work, work_on_spark
-from mergelake.merge.ttl import merged_infos, part_infos
-from mergelake.order.ttl import table_ttl
+from mergelake.api.python.work import commit_work, plan_work, work_on_spark
+from mergelake.engines.ttl.ttl import table_ttl
+from mergelake.jobs.merge.ttl import merged_infos, part_infos
 
 ROWS = 300
 PAST, FUTURE = datetime(2001, 2, 3, tzinfo=UTC), datetime(2090, 1, 1, tzinfo=UTC)

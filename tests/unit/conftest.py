@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.log import commit
+from mergelake.log.commit import commit
 
 
 @pytest.fixture(autouse=True)

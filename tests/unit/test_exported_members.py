@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import mergelake
-from mergelake.core import errors
+from mergelake.core.base import errors
 
 SOURCE = Path(mergelake.__file__)
 

@@ -12,10 +12,10 @@ import pytest
 import typer.main
 
 import mergelake as ml
-from mergelake.cli.main import commands
-from mergelake.core.errors import MergelakeError, there_are
+from mergelake.api.cli.main import commands
+from mergelake.api.sql.parser import _STATEMENTS
+from mergelake.core.base.errors import MergelakeError, there_are
 from mergelake.query.embedded.engine import translate
-from mergelake.sql.parser import _STATEMENTS
 
 SOURCE = Path(ml.__file__).parent
 _SQL = re.compile(

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from mergelake.core import settings as table_settings
-from mergelake.core.settings import Setting
-from mergelake.spark import options
-from mergelake.spark.options import Option
-from mergelake.sql.settings import OWN_SETTINGS, OwnSetting
+from mergelake.api.spark import options
+from mergelake.api.spark.options import Option
+from mergelake.api.sql.settings import OWN_SETTINGS, OwnSetting
+from mergelake.core.model import settings as table_settings
+from mergelake.core.model.settings import Setting
 from tools import reference
 
 PAGES = {path.relative_to(reference.DOCS): path.read_text() for path in sorted(reference.DOCS.rglob("*.md"))}
@@ -40,9 +40,9 @@ def test_a_new_setting_or_option_makes_the_pages_old(monkeypatch):
     for name in ("READ_OPTIONS", "WRITE_OPTIONS"):
         with monkeypatch.context() as changed:
             changed.setattr(reference, name, (*getattr(options, name), Option("newOption", "New")))
-            assert old("spark.md")
+            assert old("api.spark.md")
     assert not old("settings-list.md")
-    assert not old("spark.md")
+    assert not old("api.spark.md")
 
 
 def test_descriptions_are_one_line_without_a_full_stop():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import mergelake as ml
-from mergelake.core import errors
+from mergelake.core.base import errors
 
 PAGE = (Path(__file__).parents[2] / "docs/reference.md").read_text()
 SHOWN = {
@@ -36,7 +36,7 @@ OF_OTHER_ROOMS = {
 def test_every_public_name_is_on_the_page(name: str) -> None:
     thing = getattr(ml, name)
     if inspect.isclass(thing) and issubclass(thing, errors.MergelakeError):
-        assert "mergelake.core.errors" in SHOWN
+        assert "mergelake.core.base.errors" in SHOWN
     else:
         assert f"mergelake.{name}" in SHOWN
 

@@ -10,7 +10,10 @@
    dictionary once per value, NULLs kept beside the data. AND evaluates later conditions only where earlier ones held.
 """
 
-from mergelake.expr import (
+from mergelake.expr.binder import bind
+from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, columns_of, conjuncts, walk
+from mergelake.expr.compiled import Compiled, compile_expression
+from mergelake.expr.functions import (
     arithmetic as _arithmetic,
     arrays as _arrays,
     cast_functions as _cast_functions,
@@ -32,9 +35,6 @@ from mergelake.expr import (
     token_search as _token_search,
     week_numbers as _week_numbers,
 )
-from mergelake.expr.binder import bind
-from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, columns_of, conjuncts, walk
-from mergelake.expr.compiled import Compiled, compile_expression
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode, column_name, referenced_columns
 from mergelake.expr.parser import parse, parse_list
 from mergelake.expr.registry import Seed, known_functions

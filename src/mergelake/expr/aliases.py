@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mergelake.core import types as t
-from mergelake.core.errors import error
-from mergelake.core.schema import TableSchema
+from mergelake.core.base.errors import error
+from mergelake.core.model.schema import TableSchema
+from mergelake.core.types import types as t
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
 from mergelake.expr.parser import parse
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
-from mergelake.core import types as t
-from mergelake.core.errors import MergelakeError, error, there_are
+from mergelake.core.base.errors import MergelakeError, error, there_are
+from mergelake.core.types import types as t
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
 from mergelake.expr.evaluate import evaluate_constant, propagating
+from mergelake.expr.functions.subcolumns import find_subcolumn
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
 from mergelake.expr.registry import BindingEnvironment, Operand, Seed, find_function
-from mergelake.expr.subcolumns import find_subcolumn
 
 _NULL = t.Nullable(t.Nothing())
 _OPAQUE = (t.Variant, t.Dynamic, t.Json, t.AggregateFunction)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mergelake.core import types as t
+from mergelake.core.types import types as t
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def conjuncts(node: BoundNode) -> tuple[BoundNode, ...]:
 
 def unbind(node: BoundNode) -> SyntaxNode:
     """The syntax tree that binds to `node`; its text can be read by people and by ClickHouse."""
-    from mergelake.convert.text_write import literal_text
+    from mergelake.core.convert.text_write import literal_text
 
     match node:
         case BoundColumn(name):

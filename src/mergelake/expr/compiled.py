@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mergelake.core.errors import error
-from mergelake.core.types import DataType
+from mergelake.core.base.errors import error
+from mergelake.core.types.types import DataType
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundNode, columns_of
 from mergelake.expr.evaluate import EvaluationContext

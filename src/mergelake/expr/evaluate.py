@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mergelake.core import types as t
-from mergelake.core.errors import error
+from mergelake.core.base.errors import error
+from mergelake.core.types import types as t
 from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
 from mergelake.expr.values import Data, Vec, constant_vec, from_arrow, mask_array, storage_value, take
 

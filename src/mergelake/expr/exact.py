@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mergelake.core import types as t
+from mergelake.core.types import types as t
 from mergelake.expr.bound import BoundLiteral, unbind
 from mergelake.expr.nodes import Call, Literal, SyntaxNode
 

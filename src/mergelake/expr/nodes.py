@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mergelake.core.text import quote_identifier_if_needed, quote_string
-from mergelake.core.types import DataType
+from mergelake.core.base.text import quote_identifier_if_needed, quote_string
+from mergelake.core.types.types import DataType
 
 INFIX = {
     "plus": "+",

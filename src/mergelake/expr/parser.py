@@ -17,11 +17,11 @@ Source: ClickHouse, `src/Parsers/ExpressionListParsers.cpp`.
 
 from __future__ import annotations
 
-from mergelake.core.errors import UnsupportedError, error
-from mergelake.core.lexer import Token, TokenReader, number_value
-from mergelake.core.sized_cache import sized_cache
-from mergelake.core.text import string_bytes
-from mergelake.core.types import INTERVAL_UNITS, STRING, Array, Bool, DataType, Float, Int, Nothing, Nullable
+from mergelake.core.base.errors import UnsupportedError, error
+from mergelake.core.base.lexer import Token, TokenReader, number_value
+from mergelake.core.base.sized_cache import sized_cache
+from mergelake.core.base.text import string_bytes
+from mergelake.core.types.types import INTERVAL_UNITS, STRING, Array, Bool, DataType, Float, Int, Nothing, Nullable
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
 
 _BINARY = {

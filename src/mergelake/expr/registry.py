@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mergelake.core import types as t
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.base.errors import MergelakeError, error
+from mergelake.core.types import types as t
 from mergelake.expr.bound import BoundLiteral, BoundNode
 from mergelake.expr.evaluate import EvaluationContext, Kernel
 from mergelake.expr.values import Vec

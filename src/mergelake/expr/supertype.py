@@ -6,8 +6,8 @@ is raised.
 
 from __future__ import annotations
 
-from mergelake.core import types as t
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.base.errors import MergelakeError, error
+from mergelake.core.types import types as t
 
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 20, 128: 39, 256: 78}
 

@@ -26,9 +26,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mergelake.core import types as t
-from mergelake.core.arrow import storage_type
-from mergelake.core.errors import InternalError
+from mergelake.core.base.errors import InternalError
+from mergelake.core.types import types as t
+from mergelake.core.types.arrow import storage_type
 
 Data = Any
 """A numpy or Arrow array, see the table above."""

@@ -9,8 +9,8 @@ from itertools import chain
 
 import pyarrow as pa
 
-from mergelake.core.cancel import current
-from mergelake.core.progress import Progress
+from mergelake.core.base.cancel import current
+from mergelake.core.base.progress import Progress
 from mergelake.query import totals
 from mergelake.query.context import Context
 from mergelake.query.embedded import engine
@@ -20,7 +20,7 @@ from mergelake.query.embedded.streamed import Batches, Chunks
 from mergelake.query.prepare import Prepared
 from mergelake.query.statement.limits import ReadLimits
 from mergelake.query.statement.settings_semantics import writes_file
-from mergelake.store.meter import counted, current_tally
+from mergelake.store.metering.meter import counted, current_tally
 
 HELD_BYTES = 64 << 20
 """Maximum bytes of a scan that are read before ClickHouse starts."""

@@ -9,8 +9,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from cachetools import LRUCache
 
-from mergelake.core.clock import Clock, SystemClock
-from mergelake.core.progress import OnProgress
+from mergelake.core.base.clock import Clock, SystemClock
+from mergelake.core.base.progress import OnProgress
 from mergelake.query.statement.rewrite import Rewritten
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
 from mergelake.query.embedded import engine

@@ -9,8 +9,8 @@ from functools import partial
 
 import pyarrow as pa
 
-from mergelake.core.errors import MergelakeError, error
-from mergelake.core.progress import Progress
+from mergelake.core.base.errors import MergelakeError, error
+from mergelake.core.base.progress import Progress
 from mergelake.query.answer import answer_of, clickhouse_input
 from mergelake.query.attach.attached import DAMAGE, scan_differs
 from mergelake.query.attach.attaching import NotAttachedError
@@ -24,7 +24,7 @@ from mergelake.query.statement.limits import ReadLimits
 from mergelake.query.statement.settings import keeps_conditions
 from mergelake.query.statement.settings_semantics import statement_settings
 from mergelake.query.statement.wording import in_words
-from mergelake.store.meter import counted, current_tally
+from mergelake.store.metering.meter import counted, current_tally
 
 READS_ITSELF = "ClickHouse reads the parts itself"
 READS_FILES = {

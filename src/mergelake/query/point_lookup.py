@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.lexer import Token
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.lexer import Token
 from mergelake.query.source import ReadRequest, Source, SourceScan
 from mergelake.query.statement.parsed_select import ParsedSelect
 

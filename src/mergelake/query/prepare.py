@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from mergelake.core.arrow import storage_schema
-from mergelake.core.errors import MergelakeError, NotFoundError, error
-from mergelake.core.types import STRING
+from mergelake.core.base.errors import MergelakeError, NotFoundError, error
+from mergelake.core.types.arrow import storage_schema
+from mergelake.core.types.types import STRING
 from mergelake.query.attach.attaching import DATABASE
 from mergelake.query.context import Context
 from mergelake.query.embedded import engine

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.base.errors import MergelakeError, error
 from mergelake.query.embedded.streamed import Batches, Chunks, Pieces
-from mergelake.store.protocol import Counters
+from mergelake.store.objects.protocol import Counters
 
 
 @dataclass(frozen=True, slots=True)

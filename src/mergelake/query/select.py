@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mergelake.convert.storage import to_public_table
-from mergelake.core.arrow import storage_schema
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.convert.storage import to_public_table
+from mergelake.core.types.arrow import storage_schema
 from mergelake.query.answer import StatementAnswer, StatementMeter, answer_of, clickhouse_input
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context

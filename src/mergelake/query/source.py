@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from mergelake.core.arrow import storage_schema
-from mergelake.core.errors import InternalError, error
-from mergelake.core.types import DataType
-from mergelake.log.catalog import VirtualTable
-from mergelake.store.spec import StoreSpec
+from mergelake.core.base.errors import InternalError, error
+from mergelake.core.types.arrow import storage_schema
+from mergelake.core.types.types import DataType
+from mergelake.log.storage.catalog import VirtualTable
+from mergelake.store.objects.spec import StoreSpec
 
 if TYPE_CHECKING:
     from mergelake.query.attach.part_set import PartSet
-    from mergelake.views.select import View
+    from mergelake.table.pending.select import View
 
 
 IN_MEMORY = "rows in memory"

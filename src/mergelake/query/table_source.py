@@ -16,39 +16,39 @@ from typing import Any
 
 import pyarrow as pa
 
-from mergelake.core.cancel import current
-from mergelake.core.errors import MergelakeError, error
-from mergelake.core.schema import TableSchema
-from mergelake.core.settings import TableSettings
-from mergelake.core.text import back_quote, quote_string
-from mergelake.core.types import Array, DataType, Tuple
+from mergelake.core.base.cancel import current
+from mergelake.core.base.errors import MergelakeError, error
+from mergelake.core.base.text import back_quote, quote_string
+from mergelake.core.model.schema import TableSchema
+from mergelake.core.model.settings import TableSettings
+from mergelake.core.types.types import Array, DataType, Tuple
+from mergelake.engines.rules.modes import mode_of
 from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.bound import BoundCall, BoundColumn
 from mergelake.expr.compiled import compile_expression
 from mergelake.expr.parser import parse
-from mergelake.log.part_map import Partitions
-from mergelake.log.state import ActivePart, PendingMutation
-from mergelake.order.modes import mode_of
-from mergelake.parts.cache import PartCache
-from mergelake.parts.fetch import is_remote
+from mergelake.log.model.part_map import Partitions
+from mergelake.log.model.state import ActivePart, PendingMutation
+from mergelake.parts.read.cache import PartCache
+from mergelake.parts.read.fetch import is_remote
 from mergelake.query.attach import attached
 from mergelake.query.attach.part_set import PARTS_AT_ONCE, PartSet, differs
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.states import EMBEDDED
 from mergelake.query.source import AsOf, Layers, ReadRequest, Shared
-from mergelake.scan.explain import applied_line, explain_text, volatile_lines
-from mergelake.scan.plan import ScanItem, ScanPlan, partitions_that_fit, plan_scan
-from mergelake.scan.predicate import all_types
-from mergelake.scan.read import read_items
-from mergelake.scan.request import VIRTUAL_COLUMNS, ScanRequest
-from mergelake.store.cached import CachedStore
-from mergelake.store.protocol import Store
-from mergelake.store.spec import StoreSpec
-from mergelake.table.handle import Snapshot
-from mergelake.table.volatile_choice import MergedPart, beside_merged, without_merged
-from mergelake.table.volatile_reads import VolatileReads
-from mergelake.table.volatile_store import volatile_store
-from mergelake.views.select import SourceText, View, view_of
+from mergelake.scan.prune.predicate import all_types
+from mergelake.scan.prune.request import VIRTUAL_COLUMNS, ScanRequest
+from mergelake.scan.read.explain import applied_line, explain_text, volatile_lines
+from mergelake.scan.read.plan import ScanItem, ScanPlan, partitions_that_fit, plan_scan
+from mergelake.scan.read.read import read_items
+from mergelake.store.cache.cached import CachedStore
+from mergelake.store.objects.protocol import Store
+from mergelake.store.objects.spec import StoreSpec
+from mergelake.table.handle.handle import Snapshot
+from mergelake.table.handle.volatile_choice import MergedPart, beside_merged, without_merged
+from mergelake.table.pending.select import SourceText, View, view_of
+from mergelake.table.volatile.volatile_reads import VolatileReads
+from mergelake.table.volatile.volatile_store import volatile_store
 
 ROW_FILTER_NS = 20
 """Cost of filtering a row in nanoseconds, without the condition itself."""

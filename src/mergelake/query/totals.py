@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from mergelake.core.errors import error
-from mergelake.core.text import quote_string
+from mergelake.core.base.errors import error
+from mergelake.core.base.text import quote_string
 from mergelake.query.embedded import engine
 from mergelake.query.statement.parsed_select import ParsedSelect
 from mergelake.query.statement.settings_semantics import statement_settings

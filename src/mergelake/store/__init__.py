@@ -5,8 +5,8 @@ the only conditional operation, with three outcomes (`Stored | Lost | Unknown`),
 depends on it. Only this room imports obstore.
 """
 
-from mergelake.store.open import open_store
-from mergelake.store.protocol import (
+from mergelake.store.objects.open import open_store
+from mergelake.store.objects.protocol import (
     Buffer,
     Counters,
     Lost,
@@ -16,7 +16,7 @@ from mergelake.store.protocol import (
     Store,
     Stored,
 )
-from mergelake.store.spec import StoreSpec
+from mergelake.store.objects.spec import StoreSpec
 
 __all__ = [
     "Buffer",

@@ -20,11 +20,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from mergelake.core.errors import UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.store.protocol import Buffer, Counters, ObjectMeta, OutcomeUnknown, PutOutcome, Store
-from mergelake.store.ranges import truncated
-from mergelake.store.spec import StoreSpec
+from mergelake.core.base.errors import UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.store.objects.protocol import Buffer, Counters, ObjectMeta, OutcomeUnknown, PutOutcome, Store
+from mergelake.store.objects.ranges import truncated
+from mergelake.store.objects.spec import StoreSpec
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from mergelake.core.errors import CorruptDataError, InvalidInputError, NotFoundError
-from mergelake.store.protocol import Lost, Store, Stored
+from mergelake.core.base.errors import CorruptDataError, InvalidInputError, NotFoundError
+from mergelake.store.objects.protocol import Lost, Store, Stored
 
 MIB = 1 << 20
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mergelake.core.text import quote_string
+from mergelake.core.base.text import quote_string
 from tests.helpers.alterations.kinds import CHANGES, CODECS, PLAIN, Shown, cast, condition, literals, quoted
 from tests.helpers.mutations.kinds import LITERALS
 

@@ -6,9 +6,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, Protocol
 
-from mergelake.core.errors import MergelakeError
-from mergelake.lake.warehouse import Warehouse
-from mergelake.sql.database import Database
+from mergelake.api.python.warehouse import Warehouse
+from mergelake.api.sql.database import Database
+from mergelake.core.base.errors import MergelakeError
 from mergelake.store import open_store
 
 

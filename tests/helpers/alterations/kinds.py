@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mergelake.core.text import quote_identifier_if_needed, quote_string
+from mergelake.core.base.text import quote_identifier_if_needed, quote_string
 from tests.helpers.mutations.kinds import LITERALS, without_wrappers
 
 ENUM = "Enum8('a' = -1, 'b' = 0, 'c' = 7)"

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from mergelake.core.errors import ConflictError, MergelakeError
-from mergelake.lake.warehouse import Warehouse
-from mergelake.parts import rewrite as rewrite_columns
-from mergelake.sql.database import Database
+from mergelake.api.python.warehouse import Warehouse
+from mergelake.api.sql.database import Database
+from mergelake.core.base.errors import ConflictError, MergelakeError
+from mergelake.parts.write import rewrite as rewrite_columns
 from mergelake.store import open_store
-from mergelake.store.memory import MemoryStore
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.alterations.draw import TABLES, Drawing
 from tests.helpers.alterations.elsewhere import Elsewhere
 from tests.helpers.alterations.kinds import Shown, condition

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from mergelake.convert.storage import to_storage
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
-from mergelake.spark.types import spark_arrow_type
+from mergelake.api.spark.types import spark_arrow_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.convert.storage import to_storage
+from mergelake.core.types.types import parse_type
 from mergelake.store import open_store
 from tests.helpers.mutations.sequences import Read
 from tests.helpers.mutations.sides import Ours, Rows, code_of, in_small_pieces, query_of, select, texts_of
@@ -246,10 +246,10 @@ def all_doors(spark: Any) -> Iterator[list[Door]]:
 
 def local_spark() -> Any:
     """A Spark session for a run without pytest."""
-    from mergelake.spark.session import session
+    from mergelake.api.spark.session import session
 
     folder = tempfile.mkdtemp()
-    return session("local[2]", config={"spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": folder})
+    return session("local[2]", config={"api.spark.sql.shuffle.partitions": "2", "api.spark.sql.warehouse.dir": folder})
 
 
 def _has_spark_type(kind: str) -> bool:

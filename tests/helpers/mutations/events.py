@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from mergelake.log.volatile import pending
-from mergelake.mutate.commit import run_tasks
-from mergelake.mutate.plan import due_parts, mutation_task
+from mergelake.jobs.mutate.commit import run_tasks
+from mergelake.jobs.mutate.plan import due_parts, mutation_task
+from mergelake.log.model.volatile import pending
 from tests.helpers.mutations.sides import Ours
 
 

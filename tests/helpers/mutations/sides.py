@@ -12,14 +12,14 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from mergelake.convert.text_write import to_text
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import FixedString, inner_type, parse_type
-from mergelake.lake.warehouse import Warehouse
-from mergelake.sql.database import Database
+from mergelake.api.python.warehouse import Warehouse
+from mergelake.api.sql.database import Database
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.convert.text_write import to_text
+from mergelake.core.types.types import FixedString, inner_type, parse_type
 from mergelake.store import open_store
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Store
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Store
 from tests.helpers.far_store import FarStore
 from tests.helpers.mutations.sequences import Read
 from tests.helpers.mutations.tables import DrawnTable
@@ -37,10 +37,10 @@ class Failed(Exception):
 def in_small_pieces(rng: random.Random) -> Iterator[None]:
     """Cut what is read and written into pieces as if tables were large, sometimes."""
     limits = {
-        "mergelake.scan.layers.LAYER_ROWS": (20, 200),
-        "mergelake.scan.pieces.PIECE_BYTES": (500, 5000),
-        "mergelake.mutate.execute.BATCH_ROWS": (7, 64),
-        "mergelake.parts.rewrite.REWRITTEN_WHOLE_BYTES": (0, 0),
+        "mergelake.scan.read.layers.LAYER_ROWS": (20, 200),
+        "mergelake.scan.read.pieces.PIECE_BYTES": (500, 5000),
+        "mergelake.jobs.mutate.execute.BATCH_ROWS": (7, 64),
+        "mergelake.parts.write.rewrite.REWRITTEN_WHOLE_BYTES": (0, 0),
         "mergelake.query.attach.attached.ROWS_MIN": (0, 0),
         "mergelake.query.attach.attached.SCANNED_FIRST": (0, 0),
     }
@@ -204,7 +204,7 @@ class Ours:
 
 
 def _schema_of(scan: Any) -> pa.Schema:
-    from mergelake.scan.pieces import batch_schema
+    from mergelake.scan.read.pieces import batch_schema
 
     return batch_schema(scan.plan)
 

@@ -6,16 +6,16 @@ import itertools
 import threading
 import uuid
 
-from mergelake.core.clock import SystemClock
-from mergelake.core.ids import RandomIds
-from mergelake.log.backend import EVERY, ObjectBackend
-from mergelake.log.backend_zookeeper import ZooKeeperBackend, make_tree
-from mergelake.log.backends import Backends
-from mergelake.log.commit import Log
-from mergelake.log.keeper import Address, Keeper, close_all
-from mergelake.log.machine import TableMachine
-from mergelake.log.migrate import new_tree
-from mergelake.log.operations import AddParts, CreateTable
+from mergelake.core.base.clock import SystemClock
+from mergelake.core.base.ids import RandomIds
+from mergelake.log.backends.backend import EVERY, ObjectBackend
+from mergelake.log.backends.backend_zookeeper import ZooKeeperBackend, make_tree
+from mergelake.log.backends.backends import Backends
+from mergelake.log.backends.keeper import Address, Keeper, close_all
+from mergelake.log.commit.commit import Log
+from mergelake.log.commit.migrate import new_tree
+from mergelake.log.model.operations import AddParts, CreateTable
+from mergelake.log.storage.machine import TableMachine
 from tests.helpers.manifests import SCHEMA, manifest
 
 PREFIX = "t/_log"

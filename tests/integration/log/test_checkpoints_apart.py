@@ -7,8 +7,8 @@ import sys
 import threading
 from pathlib import Path
 
-from mergelake.log.operations import AddParts
-from mergelake.store.memory import MemoryStore
+from mergelake.log.model.operations import AddParts
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.background import settle
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 

@@ -7,16 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mergelake.core.errors import FencedError, InvalidInputError, UnavailableError
-from mergelake.core.ids import RandomIds
-from mergelake.log import backend_zookeeper
-from mergelake.log.backends import Backends
-from mergelake.log.keeper import Address
-from mergelake.log.machine import TableMachine
-from mergelake.log.migrate import new_tree, take_over
-from mergelake.log.sequencer import Sequencer
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Lost, OutcomeUnknown, Stored
+from mergelake.core.base.errors import FencedError, InvalidInputError, UnavailableError
+from mergelake.core.base.ids import RandomIds
+from mergelake.log.backends import backend_zookeeper
+from mergelake.log.backends.backends import Backends
+from mergelake.log.backends.keeper import Address
+from mergelake.log.commit.migrate import new_tree, take_over
+from mergelake.log.model.sequencer import Sequencer
+from mergelake.log.storage.machine import TableMachine
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Lost, OutcomeUnknown, Stored
 from tests.helpers.tcp_proxy import TcpProxy
 from tests.integration.log.places import CLOCK, PREFIX, Bucket, Ensemble, insert, part_ids
 

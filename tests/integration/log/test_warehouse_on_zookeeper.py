@@ -13,12 +13,12 @@ import uuid
 import pytest
 
 import mergelake as ml
-from mergelake.cli.main import app
-from mergelake.core.clock import SystemClock
-from mergelake.core.errors import InvalidInputError, UnavailableError
-from mergelake.lake.seal import CATALOG, seal_logs
-from mergelake.log.keeper import Address, close_all, keeper
-from mergelake.spark.locate import TablePath, TablePlace
+from mergelake.api.cli.main import app
+from mergelake.api.python.seal import CATALOG, seal_logs
+from mergelake.api.spark.locate import TablePath, TablePlace
+from mergelake.core.base.clock import SystemClock
+from mergelake.core.base.errors import InvalidInputError, UnavailableError
+from mergelake.log.backends.keeper import Address, close_all, keeper
 from mergelake.store import open_store
 from tests.helpers.background import settle
 from tests.helpers.manifests import SCHEMA
@@ -225,7 +225,7 @@ def test_an_address_that_is_none_is_refused_before_anything_is_written(url):
 def test_history_follows_until_it_is_told_to_stop(url, log, place):
     db = ml.connect(url, log="bucket" if place == "bucket" else log)
     db.sql(CREATE)
-    command = [sys.executable, "-m", "mergelake.cli", "history", url, "t", "--follow", "--format", "json"]
+    command = [sys.executable, "-m", "mergelake.api.cli", "history", url, "t", "--follow", "--format", "json"]
     following = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert [line for line in iter(following.stdout.readline, "]\n") if "version" in line] == ['    "version": 1,\n']

@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from mergelake.core.errors import CorruptDataError, InvalidInputError, MergelakeError, UnavailableError
-from mergelake.log.backends import Backends
-from mergelake.log.keeper import Address, Create, Keeper, Refused, SetData
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Lost, OutcomeUnknown, Stored
+from mergelake.core.base.errors import CorruptDataError, InvalidInputError, MergelakeError, UnavailableError
+from mergelake.log.backends.backends import Backends
+from mergelake.log.backends.keeper import Address, Create, Keeper, Refused, SetData
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Lost, OutcomeUnknown, Stored
 from tests.helpers.services import SCRIPTS, exported
 from tests.helpers.tcp_proxy import TcpProxy
 from tests.integration.log.places import CLOCK, Ensemble, insert, part_ids
@@ -183,7 +183,7 @@ def test_zookeeper_is_killed_and_comes_back_while_four_write(tmp_path):  # M-071
 
 
 def _delete(path):
-    from mergelake.log.keeper import Delete
+    from mergelake.log.backends.keeper import Delete
 
     return Delete(path)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from mergelake.store import Store, cached, open_store
+from mergelake.store import Store, open_store
+from mergelake.store.cache import cached
 from mergelake.testing.store_contract import StoreContract
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.errors import InternalError, InvalidInputError, NotFoundError, UnavailableError
-from mergelake.core.ids import SeededIds
+from mergelake.core.base.errors import InternalError, InvalidInputError, NotFoundError, UnavailableError
+from mergelake.core.base.ids import SeededIds
 from mergelake.store import Lost, OutcomeUnknown, Store, Stored, open_store
-from mergelake.store.probe import probe_create_if_absent
+from mergelake.store.objects.probe import probe_create_if_absent
 
 MIB = 1 << 20
 

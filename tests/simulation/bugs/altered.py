@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from unittest import mock
 
-from mergelake.parts import reader
-from mergelake.parts.reader import PartReader
+from mergelake.parts.read import reader
+from mergelake.parts.read.reader import PartReader
 from tests.simulation.bugs.registry import bug
 
 

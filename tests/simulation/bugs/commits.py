@@ -5,19 +5,20 @@ from __future__ import annotations
 import dataclasses
 from unittest import mock
 
-from mergelake.core.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from mergelake.log import commit, conflict, fold, group
-from mergelake.log.head_freshness import Instant
-from mergelake.log.operations import Entry
-from mergelake.store.protocol import OutcomeUnknown, Stored
-from mergelake.table.insert import discard_parts
+from mergelake.core.base.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from mergelake.log.commit import commit, group
+from mergelake.log.model import conflict, fold
+from mergelake.log.model.operations import Entry
+from mergelake.log.reading.head_freshness import Instant
+from mergelake.store.objects.protocol import OutcomeUnknown, Stored
+from mergelake.table.write.insert import discard_parts
 from tests.simulation.bugs.registry import both, bug
 
 
 @bug
 def objects_are_deleted_although_the_outcome_is_unknown():
     refused = (InvalidInputError, ConflictError, NotFoundError, UnavailableError)
-    return mock.patch("mergelake.table.insert.COMMIT_REFUSED", refused)
+    return mock.patch("mergelake.table.write.insert.COMMIT_REFUSED", refused)
 
 
 @bug
@@ -53,7 +54,7 @@ def a_token_is_not_compared():
 
     return both(
         mock.patch.object(conflict, "_check_add", careless),
-        mock.patch("mergelake.table.insert.remembered", return_value=None),
+        mock.patch("mergelake.table.write.insert.remembered", return_value=None),
     )
 
 
@@ -190,7 +191,7 @@ def a_retry_deletes_what_landed():
     def careless(handle, manifests):
         discard_parts(handle.store, handle.directory, manifests)
 
-    places = ("table.insert", "merge.commit", "node.worker")
+    places = ("table.write.insert", "jobs.merge.commit", "jobs.node.worker")
     patches = [mock.patch(f"mergelake.{place}.discard_refused", careless) for place in places]
     return both(*patches, mock.patch("tests.simulation.nodes.discard_refused", careless))
 

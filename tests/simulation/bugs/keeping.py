@@ -6,20 +6,21 @@ import dataclasses
 from types import SimpleNamespace
 from unittest import mock
 
-from mergelake.core.errors import MergelakeError, NotFoundError
-from mergelake.core.settings import TableSettings
-from mergelake.gc import collect, holds as collect_holds, plan as collect_plan
-from mergelake.gc.plan import Periods
-from mergelake.gc.reached import Reached
-from mergelake.log import conflict, fold, retention
-from mergelake.log.conflict import Reject
-from mergelake.log.operations import AddReference, RenewLease
-from mergelake.log.part_map import Partitions
-from mergelake.log.retention import partial_versions, pins, reachable
-from mergelake.log.retired import Retired
-from mergelake.log.state import State
-from mergelake.table import clone, gc_notes as collect_notes, insert
-from mergelake.table.insert import discard_parts
+from mergelake.core.base.errors import MergelakeError, NotFoundError
+from mergelake.core.model.settings import TableSettings
+from mergelake.jobs.gc import collect, holds as collect_holds, plan as collect_plan
+from mergelake.jobs.gc.plan import Periods
+from mergelake.jobs.gc.reached import Reached
+from mergelake.log.model import conflict, fold, retention
+from mergelake.log.model.conflict import Reject
+from mergelake.log.model.operations import AddReference, RenewLease
+from mergelake.log.model.part_map import Partitions
+from mergelake.log.model.retention import partial_versions, pins, reachable
+from mergelake.log.model.retired import Retired
+from mergelake.log.model.state import State
+from mergelake.table.partitions import clone, gc_notes as collect_notes
+from mergelake.table.write import insert
+from mergelake.table.write.insert import discard_parts
 from tests.simulation import admins
 from tests.simulation.bugs.registry import both, bug
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from unittest import mock
 
-from mergelake.log import commit, group, leader, passing, recent, sending
-from mergelake.log.operations import Entry
+from mergelake.log.commit import commit, group, passing, sending
+from mergelake.log.model.operations import Entry
+from mergelake.log.reading import recent
+from mergelake.log.relay import leader
 from tests.simulation.bugs.registry import both, bug
 
 

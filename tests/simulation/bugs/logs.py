@@ -8,10 +8,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from unittest import mock
 
-from mergelake.gc import collect, log_objects as collect_log
-from mergelake.log import checkpoint, checkpointing, tags, tail, truncate
-from mergelake.log.part_map import Partitions
-from mergelake.log.volatile import covered
+from mergelake.jobs.gc import collect, log_objects as collect_log
+from mergelake.log.model.part_map import Partitions
+from mergelake.log.model.volatile import covered
+from mergelake.log.reading import checkpointing, tail, truncate
+from mergelake.log.storage import checkpoint, tags
 from tests.simulation.bugs.registry import both, bug
 
 

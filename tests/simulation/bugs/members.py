@@ -6,12 +6,13 @@ import contextlib
 import dataclasses
 from unittest import mock
 
-from mergelake.core.errors import ConflictError, UnavailableError
-from mergelake.log import commit, group, intake
-from mergelake.log.conflict import Reject
-from mergelake.log.contention import ContentionBackoff
-from mergelake.log.head_freshness import Instant
-from mergelake.log.operations import Member, writer_of
+from mergelake.core.base.errors import ConflictError, UnavailableError
+from mergelake.log.backends import intake
+from mergelake.log.commit import commit, group
+from mergelake.log.commit.contention import ContentionBackoff
+from mergelake.log.model.conflict import Reject
+from mergelake.log.model.operations import Member, writer_of
+from mergelake.log.reading.head_freshness import Instant
 from tests.simulation.bugs.registry import bug
 
 

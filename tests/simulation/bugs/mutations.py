@@ -7,16 +7,19 @@ import functools
 from contextlib import AbstractContextManager
 from unittest import mock
 
-from mergelake.core.names import PartInfo
-from mergelake.gc.reached import Reached
-from mergelake.log import commit, fold, retired, tail, volatile as elements
-from mergelake.log.operations import AddParts, FinishMutations, MarkMutated, Mutation, Publish
-from mergelake.log.state import State
-from mergelake.merge import plan as merge_plan, volatile
-from mergelake.mutate import commit as results, plan as mutate_plan
-from mergelake.node import plan, worker
-from mergelake.store.protocol import OutcomeUnknown, Stored
-from mergelake.table import handle, mutations, parts
+from mergelake.core.model.names import PartInfo
+from mergelake.jobs.gc.reached import Reached
+from mergelake.jobs.merge import plan as merge_plan, volatile
+from mergelake.jobs.mutate import commit as results, plan as mutate_plan
+from mergelake.jobs.node import plan, worker
+from mergelake.log.commit import commit
+from mergelake.log.model import fold, retired, volatile as elements
+from mergelake.log.model.operations import AddParts, FinishMutations, MarkMutated, Mutation, Publish
+from mergelake.log.model.state import State
+from mergelake.log.reading import tail
+from mergelake.store.objects.protocol import OutcomeUnknown, Stored
+from mergelake.table.handle import handle
+from mergelake.table.partitions import mutations, parts
 from tests.simulation import admins
 from tests.simulation.bugs.registry import allowed, both, bug
 
@@ -201,7 +204,7 @@ def mutations_are_finished_with_their_first_part():
         ids = tuple(m.id for m in mutations.open_mutations(state) if m.version in done.values())
         return (FinishMutations(ids),) if ids else ()
 
-    places = ("mutate.commit", "merge.commit", "node.worker")
+    places = ("jobs.mutate.commit", "jobs.merge.commit", "jobs.node.worker")
     return both(
         *(mock.patch(f"mergelake.{place}.finished_by", careless) for place in places),
         allowed("_check_finish", "that is said to be finished"),

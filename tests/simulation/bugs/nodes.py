@@ -7,17 +7,17 @@ import json
 from types import SimpleNamespace
 from unittest import mock
 
-from mergelake.core.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from mergelake.core.manifest_json import decode_manifest
-from mergelake.core.names import PartInfo, merged_name
-from mergelake.gc import fsck
-from mergelake.log import verify
-from mergelake.log.verify import LogProblem
-from mergelake.merge import budget, volatile
-from mergelake.merge.commit import commit_merge
-from mergelake.node import disk, plan, worker
-from mergelake.node.disk import copy_part
-from mergelake.publish import plan as published, publish, shown
+from mergelake.core.base.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from mergelake.core.model.manifest_json import decode_manifest
+from mergelake.core.model.names import PartInfo, merged_name
+from mergelake.jobs.gc import fsck
+from mergelake.jobs.merge import budget, volatile
+from mergelake.jobs.merge.commit import commit_merge
+from mergelake.jobs.node import disk, plan, worker
+from mergelake.jobs.node.disk import copy_part
+from mergelake.jobs.publish import plan as published, publish, shown
+from mergelake.log.reading import verify
+from mergelake.log.reading.verify import LogProblem
 from tests.simulation.bugs.registry import both, bug
 
 
@@ -52,7 +52,7 @@ def a_merge_is_born_when_it_is_committed():
     def careless(handle, task, manifest):
         return commit_merge(handle, task, dataclasses.replace(manifest, base_version=handle.log.state.version))
 
-    places = ("mergelake.node.worker", "tests.simulation.nodes")
+    places = ("mergelake.jobs.node.worker", "tests.simulation.nodes")
     return both(*(mock.patch(f"{place}.commit_merge", careless) for place in places))
 
 

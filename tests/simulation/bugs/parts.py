@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 from unittest import mock
 
-from mergelake.log import conflict, fold
+from mergelake.log.model import conflict, fold
 from tests.simulation import actors
 from tests.simulation.bugs.registry import allowed, both, bug
 
@@ -106,7 +106,7 @@ def a_merge_skips_the_part_between():
 
 @bug
 def a_rollback_does_not_know_forgotten_inserts_again():
-    return mock.patch("mergelake.table.rollback._lost", return_value=None)
+    return mock.patch("mergelake.table.partitions.rollback._lost", return_value=None)
 
 
 @bug

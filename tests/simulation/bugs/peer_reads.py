@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from unittest import mock
 
-from mergelake.scan import plan
-from mergelake.table import volatile_choice, volatile_snapshot
-from mergelake.table.handle import Snapshot
-from mergelake.table.volatile_choice import with_merged
+from mergelake.scan.read import plan
+from mergelake.table.handle import volatile_choice
+from mergelake.table.handle.handle import Snapshot
+from mergelake.table.handle.volatile_choice import with_merged
+from mergelake.table.volatile import volatile_snapshot
 from tests.simulation.bugs.registry import bug
 
 
@@ -80,4 +81,4 @@ def a_read_begins_before_it_has_all_bytes_of_volatile_parts():
                 store.complete(item.merged)
         return run.plan.items
 
-    return mock.patch("mergelake.scan.read.settled_items", careless)
+    return mock.patch("mergelake.scan.read.read.settled_items", careless)

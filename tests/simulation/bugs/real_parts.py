@@ -8,15 +8,15 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
-from mergelake.lake import reading
-from mergelake.merge import source
-from mergelake.merge.source import SourceReader
-from mergelake.mutate import commit as results, execute
-from mergelake.parts.rewrite import ColumnRewriter
-from mergelake.scan.filter import RowSelection
-from mergelake.scan.narrowed import NarrowedSteps
-from mergelake.table.handle import Snapshot
-from mergelake.views.bound import Steps
+from mergelake.api.python import reading
+from mergelake.jobs.merge import source
+from mergelake.jobs.merge.source import SourceReader
+from mergelake.jobs.mutate import commit as results, execute
+from mergelake.parts.write.rewrite import ColumnRewriter
+from mergelake.scan.prune.narrowed import NarrowedSteps
+from mergelake.scan.read.filter import RowSelection
+from mergelake.table.handle.handle import Snapshot
+from mergelake.table.pending.bound import Steps
 from tests.simulation.bugs.registry import both, bug
 
 
@@ -38,7 +38,7 @@ def a_merge_of_real_parts_does_not_apply_mutations():
     def careless(store, directory, schema, manifest, lacks):
         return SourceReader(store, directory, schema, manifest)
 
-    return mock.patch("mergelake.merge.execute.SourceReader", careless)
+    return mock.patch("mergelake.jobs.merge.execute.SourceReader", careless)
 
 
 @bug
@@ -63,7 +63,7 @@ def a_mask_hides_rows_that_stay():
 
 @bug
 def skip_indexes_exclude_rows_that_readers_update():
-    return mock.patch("mergelake.scan.plan.bind_steps", return_value=None)
+    return mock.patch("mergelake.scan.read.plan.bind_steps", return_value=None)
 
 
 @bug
@@ -129,7 +129,7 @@ def who_applies_mutations_passes_over_volatile_parts():
 @bug
 def a_part_does_not_say_where_its_files_lie():
     """A collector deletes the old directory of a part that was rewritten by reference."""
-    places = ("log.fold", "log.retention", "gc.reached")
+    places = ("log.model.fold", "log.model.retention", "jobs.gc.reached")
     return both(*(mock.patch(f"mergelake.{place}.refers", return_value=()) for place in places))
 
 
@@ -146,13 +146,13 @@ def who_writes_a_part_anew_forgets_its_mask():
 
 @bug
 def a_merge_keeps_rows_that_add_up_to_nothing():
-    return mock.patch("mergelake.order.summing.is_zero", lambda array: np.zeros(len(array), np.bool_))
+    return mock.patch("mergelake.engines.rules.summing.is_zero", lambda array: np.zeros(len(array), np.bool_))
 
 
 @bug
 def rows_are_combined_before_a_mutation_changes_them():
     """A merge need not apply the mutations that its sources lack."""
     return both(
-        mock.patch("mergelake.log.conflict.precedes_merges", return_value=False),
-        mock.patch("mergelake.merge.execute.SourceReader", lambda *given: SourceReader(*given[:4])),
+        mock.patch("mergelake.log.model.conflict.precedes_merges", return_value=False),
+        mock.patch("mergelake.jobs.merge.execute.SourceReader", lambda *given: SourceReader(*given[:4])),
     )

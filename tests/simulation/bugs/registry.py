@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from typing import TypeAlias
 from unittest import mock
 
-from mergelake.log import conflict
-from mergelake.log.conflict import Reject
+from mergelake.log.model import conflict
+from mergelake.log.model.conflict import Reject
 
 Patch: TypeAlias = Callable[[], AbstractContextManager[object]]
 BUGS: dict[str, Patch] = {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from unittest import mock
 
-from mergelake.log import stored_runs
-from mergelake.log.layout import SegmentLayout
-from mergelake.log.retired import Retired
-from mergelake.log.stored_runs import StoredRun
+from mergelake.log.model.retired import Retired
+from mergelake.log.storage import stored_runs
+from mergelake.log.storage.layout import SegmentLayout
+from mergelake.log.storage.stored_runs import StoredRun
 from tests.simulation.bugs.registry import bug
 
 

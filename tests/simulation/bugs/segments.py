@@ -7,11 +7,12 @@ from unittest import mock
 
 import numpy as np
 
-from mergelake.log import layout, segments, stored, truncate
-from mergelake.log.commit import Log
-from mergelake.log.segment import SegmentMember
-from mergelake.log.segment_objects import SegmentObjects
-from mergelake.log.tail import LogReader
+from mergelake.log.commit.commit import Log
+from mergelake.log.reading import truncate
+from mergelake.log.reading.tail import LogReader
+from mergelake.log.storage import layout, segments, stored
+from mergelake.log.storage.segment import SegmentMember
+from mergelake.log.storage.segment_objects import SegmentObjects
 from tests.simulation.bugs.registry import bug
 
 

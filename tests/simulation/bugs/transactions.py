@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from unittest import mock
 
-from mergelake.gc import transactions as collected
-from mergelake.lake import joint
-from mergelake.log import fold, transactions
-from mergelake.log.operations import Decision
-from mergelake.log.transactions import Decisions, Record
-from mergelake.table import carry, exchange_parts, transaction
+from mergelake.api.python import joint
+from mergelake.jobs.gc import transactions as collected
+from mergelake.log.model import fold
+from mergelake.log.model.operations import Decision
+from mergelake.log.reading import transactions
+from mergelake.log.reading.transactions import Decisions, Record
+from mergelake.table.partitions import carry, exchange_parts, transaction
 from tests.simulation import movers
 from tests.simulation.bugs.registry import bug
 

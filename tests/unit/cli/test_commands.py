@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mergelake.cli.main import app
-from mergelake.sql.database import connect
+from mergelake.api.cli.main import app
+from mergelake.api.sql.database import connect
 
 
 @pytest.fixture
@@ -204,18 +204,18 @@ def test_standard_input_may_be_any_format(tmp_path: Path) -> None:
 
 def _insert(folder: Path, query: str, **more: object) -> subprocess.CompletedProcess[bytes]:
     """A statement of another process, whose standard input this one makes."""
-    arguments = [sys.executable, "-m", "mergelake.cli", "sql", "-d", str(folder / "w"), "-q", query]
+    arguments = [sys.executable, "-m", "mergelake.api.cli", "sql", "-d", str(folder / "w"), "-q", query]
     return subprocess.run(arguments, capture_output=True, check=False, **more)  # type: ignore[call-overload, no-any-return]
 
 
 def test_wrong_usage_is_told_before_anything_large_is_loaded() -> None:
     program = """
 import sys
-from mergelake.cli.main import app
+from mergelake.api.cli.main import app
 try:
     app(["sql", "--nope"])
 except SystemExit as left:
-    print(left.code, sorted({"numpy", "pyarrow", "chdb", "llvmlite", "mergelake.sql.database"} & set(sys.modules)))
+    print(left.code, sorted({"numpy", "pyarrow", "chdb", "llvmlite", "mergelake.api.sql.database"} & set(sys.modules)))
 """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout == "2 []\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mergelake.sql.database import connect
+from mergelake.api.sql.database import connect
 from tests.unit.cli.test_commands import run
 
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from mergelake.cli.picture import drawing
-from mergelake.cli.picture.drawing import PALETTE, STYLE, Axis, apart, lanes, shorten, size, ticks, unit_of
+from mergelake.api.cli.picture import drawing
+from mergelake.api.cli.picture.drawing import PALETTE, STYLE, Axis, apart, lanes, shorten, size, ticks, unit_of
 
 ENDS = [0.03, 0.7, 1, 3, 9.99, 19.7, 54, 185.8, 1023, 86_400, 2_000_000]
 

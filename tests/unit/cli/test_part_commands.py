@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.core.types import parse_type
+from mergelake.core.types.types import parse_type
 from tests.helpers.clickhouse_tables import create, part_paths
 from tests.unit.cli.test_commands import run
 

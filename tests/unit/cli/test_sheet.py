@@ -9,10 +9,10 @@ from itertools import combinations
 
 import pytest
 
-from mergelake.cli.picture.drawing import PALETTE, SMALL, text_width
-from mergelake.cli.picture.sheet import render_page, render_sheet
-from mergelake.cli.picture.timeline import MergeFate, MergeLife, PartLife
-from mergelake.cli.picture.values import WIDTH, Phase, QueryAnswer, Sheet
+from mergelake.api.cli.picture.drawing import PALETTE, SMALL, text_width
+from mergelake.api.cli.picture.sheet import render_page, render_sheet
+from mergelake.api.cli.picture.timeline import MergeFate, MergeLife, PartLife
+from mergelake.api.cli.picture.values import WIDTH, Phase, QueryAnswer, Sheet
 
 MIB = 1 << 20
 START_MS = 1_767_225_600_000

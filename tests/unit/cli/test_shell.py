@@ -10,14 +10,14 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from mergelake.cli.highlight import SqlColours
-from mergelake.cli.output import ROWS_SHOWN, Output, count, print_result, size
-from mergelake.cli.running import progress_line, run_watched
-from mergelake.cli.shell import Names, Shell, _is_finished
-from mergelake.core.clock import SystemClock
-from mergelake.core.errors import MergelakeError
-from mergelake.core.progress import Progress
-from mergelake.sql.database import Database, connect
+from mergelake.api.cli.highlight import SqlColours
+from mergelake.api.cli.output import ROWS_SHOWN, Output, count, print_result, size
+from mergelake.api.cli.running import progress_line, run_watched
+from mergelake.api.cli.shell import Names, Shell, _is_finished
+from mergelake.api.sql.database import Database, connect
+from mergelake.core.base.clock import SystemClock
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.progress import Progress
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from mergelake.cli.signals import counted_interrupts, stop_on_signals
+from mergelake.api.cli.signals import counted_interrupts, stop_on_signals
 
 
 def test_signals_set_the_event_and_do_afterwards_what_they_did_before() -> None:

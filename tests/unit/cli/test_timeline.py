@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import mergelake as ml
-from mergelake.cli.picture.timeline import MergeFate, active_parts, merge_lives, part_lives
-from mergelake.log.operations import AddVolatile, CancelVolatile, MergeRecipe
+from mergelake.api.cli.picture.timeline import MergeFate, active_parts, merge_lives, part_lives
+from mergelake.log.model.operations import AddVolatile, CancelVolatile, MergeRecipe
 
 
 @pytest.fixture

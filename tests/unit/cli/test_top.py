@@ -7,17 +7,17 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from mergelake.cli.main import app
-from mergelake.cli.top import frame
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.lake.overview import NodeWork, observe, overview
-from mergelake.log.operations import RenewLease
-from mergelake.node.report import BackOff, Work
-from mergelake.node.status_server import StatusServer
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.api.cli.main import app
+from mergelake.api.cli.top import frame
+from mergelake.api.python import Warehouse
+from mergelake.api.python.overview import NodeWork, observe, overview
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.node.report import BackOff, Work
+from mergelake.jobs.node.status_server import StatusServer
+from mergelake.log.model.operations import RenewLease
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 
 SCHEMA = define({"k": "UInt64"}, order_by="k", partition_by="k % 3", settings={"merge_upload_policy": "volatile"})
 

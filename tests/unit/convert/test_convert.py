@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mergelake.convert.storage import to_public, to_public_table, to_storage
-from mergelake.core.arrow import arrow_type, storage_type
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.convert.storage import to_public, to_public_table, to_storage
+from mergelake.core.types.arrow import arrow_type, storage_type
+from mergelake.core.types.types import parse_type
 
 D = decimal.Decimal
 UTC = datetime.UTC

@@ -8,12 +8,12 @@ import uuid
 import pyarrow as pa
 import pytest
 
-from mergelake.convert.storage import to_public, to_storage
-from mergelake.core import types as t
-from mergelake.core.arrow import arrow_type, storage_type
-from mergelake.core.errors import MergelakeError
-from mergelake.core.type_binary import decode_type, encode_name, encode_type
-from mergelake.core.types import parse_type, stored_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.convert.storage import to_public, to_storage
+from mergelake.core.types import types as t
+from mergelake.core.types.arrow import arrow_type, storage_type
+from mergelake.core.types.type_binary import decode_type, encode_name, encode_type
+from mergelake.core.types.types import parse_type, stored_type
 
 SPELLINGS = [
     "Variant(Array(UInt8), LowCardinality(String), Map(String, UInt8), Point, String, Tuple(a UInt8, b String))",

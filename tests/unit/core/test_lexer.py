@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.lexer import syntax_error, tokenize
-from mergelake.core.text import quote_string
-from mergelake.sql.script import split_statements
+from mergelake.api.sql.script import split_statements
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.lexer import syntax_error, tokenize
+from mergelake.core.base.text import quote_string
 
 
 def parts(text: str) -> list[str]:

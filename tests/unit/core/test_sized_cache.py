@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.sized_cache import sized_cache
+from mergelake.core.base.sized_cache import sized_cache
 
 
 def test_the_last_results_are_kept_up_to_their_size():

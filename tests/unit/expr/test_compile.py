@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import DataType, parse_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.types import DataType, parse_type
 from mergelake.expr import BoundCall, BoundColumn, BoundLiteral, compile_expression, conjuncts
 
 TYPES: dict[str, DataType] = {

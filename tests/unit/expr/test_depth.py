@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from mergelake.core import types as t
-from mergelake.core.errors import MergelakeError
-from mergelake.core.json_load import loads
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.json_load import loads
+from mergelake.core.types import types as t
 from mergelake.expr.compiled import compile_expression
 from mergelake.expr.parser import parse, parse_list
-from mergelake.log.encoding import decode_entry
+from mergelake.log.storage.encoding import decode_entry
 from mergelake.query.statement.select_parser import parse_select
 from tests.helpers.work import bytecodes
 

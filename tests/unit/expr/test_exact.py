@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mergelake.core import types as t
-from mergelake.core.types import parse_type
+from mergelake.core.types import types as t
+from mergelake.core.types.types import parse_type
 from mergelake.expr.binder import bind
 from mergelake.expr.bound import BoundLiteral
 from mergelake.expr.exact import exact_tree

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core import types as t
+from mergelake.core.types import types as t
 from mergelake.expr import compile_expression, parse
 from mergelake.expr.nodes import Call, Literal
 

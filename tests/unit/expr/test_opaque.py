@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
+from mergelake.api.sql.database import connect
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.types import parse_type
 from mergelake.expr.compiled import compile_expression
-from mergelake.sql.database import connect
 
 TYPES = {
     "v": parse_type("Variant(String, UInt64)"),

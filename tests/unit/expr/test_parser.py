@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.errors import MergelakeError, UnsupportedError
-from mergelake.core.types import Float, Int
+from mergelake.core.base.errors import MergelakeError, UnsupportedError
+from mergelake.core.types.types import Float, Int
 from mergelake.expr import Call, ColumnRef, Literal, column_name, parse, parse_list, referenced_columns
 from mergelake.expr.parser import number_literal
 

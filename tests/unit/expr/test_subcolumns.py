@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
 from mergelake.expr import bind, compile_expression, parse
 
 CASES = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.types import parse_type
 from mergelake.expr import compile_expression
 
 TEXTS = ["foo bar", "foobar", "a-foo-b", "föo foo", "éfoo", "foo\tx", "FOO x", "xfoo foo", "", " foo"]

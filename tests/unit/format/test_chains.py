@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
-from mergelake.format import codec as c, compressed_blocks
-from mergelake.format.codec import Codec, parse_codec
-from mergelake.format.codec_types import stream_codec
-from mergelake.format.compressed_blocks import decode_compressed_blocks, encode_compressed_blocks
-from mergelake.format.hashes import city128
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.types import parse_type
+from mergelake.format.codecs import codec as c, compressed_blocks
+from mergelake.format.codecs.codec import Codec, parse_codec
+from mergelake.format.codecs.codec_types import stream_codec
+from mergelake.format.codecs.compressed_blocks import decode_compressed_blocks, encode_compressed_blocks
+from mergelake.format.codecs.hashes import city128
 
 FIRST, LAST = ("Delta", "DoubleDelta", "Gorilla"), ("LZ4", "ZSTD(1)", "ZSTD(5)", "NONE")
 

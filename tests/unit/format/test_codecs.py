@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from mergelake.core.errors import CorruptDataError, MergelakeError, UnsupportedError
-from mergelake.core.types import parse_type
-from mergelake.format.codec import CODEC_LZ4, CODEC_NONE, Codec, parse_codec, parse_default_codec
-from mergelake.format.codec_types import check_codec, stream_codec, stream_types
-from mergelake.format.compressed_blocks import decode_compressed_blocks, encode_compressed_blocks
-from mergelake.format.hashes import city128
-from mergelake.format.tree import build_serialization
+from mergelake.core.base.errors import CorruptDataError, MergelakeError, UnsupportedError
+from mergelake.core.types.types import parse_type
+from mergelake.format.codecs.codec import CODEC_LZ4, CODEC_NONE, Codec, parse_codec, parse_default_codec
+from mergelake.format.codecs.codec_types import check_codec, stream_codec, stream_types
+from mergelake.format.codecs.compressed_blocks import decode_compressed_blocks, encode_compressed_blocks
+from mergelake.format.codecs.hashes import city128
+from mergelake.format.serializations.tree import build_serialization
 from tests.helpers.series import SHAPES, series
 
 FITTING = [

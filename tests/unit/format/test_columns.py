@@ -7,16 +7,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.errors import InvalidInputError, UnsupportedError
-from mergelake.core.types import parse_type
-from mergelake.format import lowcardinality
-from mergelake.format.codec import CODEC_LZ4, CODEC_NONE, parse_codec
-from mergelake.format.compressed_blocks import decode_compressed_blocks
-from mergelake.format.hashes import file_hash
-from mergelake.format.marks import encode_marks, parse_marks
-from mergelake.format.values import encode_values
-from mergelake.format.wide import ColumnWriter, empty_files, stream_files
+from mergelake.core.base.errors import InvalidInputError, UnsupportedError
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
+from mergelake.format.codecs.codec import CODEC_LZ4, CODEC_NONE, parse_codec
+from mergelake.format.codecs.compressed_blocks import decode_compressed_blocks
+from mergelake.format.codecs.hashes import file_hash
+from mergelake.format.columns.wide import ColumnWriter, empty_files, stream_files
+from mergelake.format.files.marks import encode_marks, parse_marks
+from mergelake.format.serializations import lowcardinality
+from mergelake.format.serializations.values import encode_values
 from tests.helpers.columns import read, reader, written
 from tests.helpers.random_arrays import TYPES, random_array
 

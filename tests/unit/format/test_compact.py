@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
-from mergelake.format.codec import parse_codec
-from mergelake.format.compact import CompactColumn, compact_files
-from mergelake.format.hashes import file_hash
-from mergelake.format.layout import detect_layout
-from mergelake.format.profile import Profile
-from mergelake.format.wide import ColumnWriter
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.types import parse_type
+from mergelake.format.codecs.codec import parse_codec
+from mergelake.format.codecs.hashes import file_hash
+from mergelake.format.columns.compact import CompactColumn, compact_files
+from mergelake.format.columns.wide import ColumnWriter
+from mergelake.format.files.layout import detect_layout
+from mergelake.format.files.profile import Profile
 from tests.helpers.columns import read, reader
 from tests.helpers.random_arrays import equal, random_array
 

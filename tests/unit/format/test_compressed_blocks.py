@@ -9,12 +9,16 @@ import pytest
 import zstandard
 from hypothesis import given, strategies as st
 
-from mergelake.core.errors import CorruptDataError, InvalidInputError, UnsupportedError
-from mergelake.format import libraries
-from mergelake.format.codec import CODEC_LZ4, CODEC_NONE, Codec, parse_codec
-from mergelake.format.compressed_blocks import CompressedBlockWriter, decode_compressed_blocks, encode_compressed_blocks
-from mergelake.format.hashes import city128, file_hash
-from mergelake.format.memory import region
+from mergelake.core.base.errors import CorruptDataError, InvalidInputError, UnsupportedError
+from mergelake.format.codecs.codec import CODEC_LZ4, CODEC_NONE, Codec, parse_codec
+from mergelake.format.codecs.compressed_blocks import (
+    CompressedBlockWriter,
+    decode_compressed_blocks,
+    encode_compressed_blocks,
+)
+from mergelake.format.codecs.hashes import city128, file_hash
+from mergelake.format.kernels import libraries
+from mergelake.format.kernels.memory import region
 
 CODECS = ["NONE", "LZ4", "ZSTD(3)"]
 

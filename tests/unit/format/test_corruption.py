@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import CorruptDataError, UnsupportedError
-from mergelake.core.types import parse_type
-from mergelake.format.codec import CODEC_LZ4, CODEC_NONE
-from mergelake.format.compressed_blocks import decode_compressed_blocks, encode_compressed_blocks
-from mergelake.format.layout import Layout
-from mergelake.format.serialization_json import ColumnKind, SerializationInfo
-from mergelake.format.values import encode_values
+from mergelake.core.base.errors import CorruptDataError, UnsupportedError
+from mergelake.core.types.types import parse_type
+from mergelake.format.codecs.codec import CODEC_LZ4, CODEC_NONE
+from mergelake.format.codecs.compressed_blocks import decode_compressed_blocks, encode_compressed_blocks
+from mergelake.format.files.layout import Layout
+from mergelake.format.serializations.serialization_json import ColumnKind, SerializationInfo
+from mergelake.format.serializations.values import encode_values
 from tests.helpers.columns import read, reader, written
 from tests.helpers.random_arrays import random_array
 
@@ -136,7 +136,7 @@ def test_a_codec_that_we_lack_is_unsupported_not_corrupt() -> None:
     data_type = parse_type("UInt8")
     files = written("c", data_type, pa.array([1, 2], pa.uint8()), [2], CODEC_NONE)
     body = b"\x9c" + (13).to_bytes(4, "little") + (2).to_bytes(4, "little") + b"\x01\x00\x01\x01"
-    from mergelake.format.hashes import city128
+    from mergelake.format.codecs.hashes import city128
 
     files["c.bin"] = city128(body) + body
     with pytest.raises(UnsupportedError, match="ALP"):

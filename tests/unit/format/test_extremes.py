@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
-from mergelake.format.extremes import extremes, extremes_each, merge_extremes, order_keys
-from mergelake.format.values import encode_values
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
+from mergelake.format.files.extremes import extremes, extremes_each, merge_extremes, order_keys
+from mergelake.format.serializations.values import encode_values
 
 
 def _bytes(value: object, text: str) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from mergelake.core.types import parse_type
-from mergelake.format.granules import block_bytes
+from mergelake.core.types.types import parse_type
+from mergelake.format.files.granules import block_bytes
 
 
 def test_a_nullable_column_counts_its_null_map_also_where_nothing_is_null():

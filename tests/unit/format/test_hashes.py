@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from mergelake.format.hashes import FileHash, city128, digest, file_hash
+from mergelake.format.codecs.hashes import FileHash, city128, digest, file_hash
 
 
 def pattern(size: int) -> bytes:

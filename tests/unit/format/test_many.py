@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.convert.storage import to_storage
-from mergelake.core.types import parse_type
-from mergelake.format.codec import parse_codec
-from mergelake.format.many import encode_parts
-from mergelake.format.profile import CLASSIC_PROFILE, Profile
-from mergelake.format.wide import ColumnWriter
+from mergelake.core.convert.storage import to_storage
+from mergelake.core.types.types import parse_type
+from mergelake.format.codecs.codec import parse_codec
+from mergelake.format.columns.many import encode_parts
+from mergelake.format.columns.wide import ColumnWriter
+from mergelake.format.files.profile import CLASSIC_PROFILE, Profile
 
 VALUES = {
     "UInt8": lambda n: n % 200,

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import InternalError
-from mergelake.format.kernels_nulls import blank_nulls, mark_nulls
-from mergelake.format.keytable import DistinctKeys
-from mergelake.format.serialization import null_bytes
+from mergelake.core.base.errors import InternalError
+from mergelake.format.kernels.kernels_nulls import blank_nulls, mark_nulls
+from mergelake.format.serializations.keytable import DistinctKeys
+from mergelake.format.serializations.serialization import null_bytes
 
 
 def _flags(rows: int, seed: int) -> np.ndarray:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.types import parse_type
-from mergelake.format.partition import Partition, partition_keys, partitions_of
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
+from mergelake.format.files.partition import Partition, partition_keys, partitions_of
 
 _UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff").bytes
 _STORED_UUID = _UUID[:8][::-1] + _UUID[8:][::-1]

@@ -6,12 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import CorruptDataError, MergelakeError
-from mergelake.core.types import parse_type
-from mergelake.format.codec import parse_codec
-from mergelake.format.memory import region
-from mergelake.format.skip_bloom import decode_filters, hash_values
-from mergelake.format.skip_files import (
+from mergelake.core.base.errors import CorruptDataError, MergelakeError
+from mergelake.core.types.types import parse_type
+from mergelake.format.codecs.codec import parse_codec
+from mergelake.format.indexes.skip_bloom import decode_filters, hash_values
+from mergelake.format.indexes.skip_files import (
     IndexFileWriter,
     index_stem,
     index_stems,
@@ -19,11 +18,19 @@ from mergelake.format.skip_files import (
     packed_members,
     parse_index_marks,
 )
-from mergelake.format.skip_index import granule_builder
-from mergelake.format.skip_minmax import decode_bounds
-from mergelake.format.skip_set import decode_sets
-from mergelake.format.skip_text import decode_text, filter_of, may_hold, pieces_of, pieces_of_like, pieces_of_part
-from mergelake.format.skip_types import Bloom, MinMax, TextBloom, ValueSet, bloom_shape, parse_index_type
+from mergelake.format.indexes.skip_index import granule_builder
+from mergelake.format.indexes.skip_minmax import decode_bounds
+from mergelake.format.indexes.skip_set import decode_sets
+from mergelake.format.indexes.skip_text import (
+    decode_text,
+    filter_of,
+    may_hold,
+    pieces_of,
+    pieces_of_like,
+    pieces_of_part,
+)
+from mergelake.format.indexes.skip_types import Bloom, MinMax, TextBloom, ValueSet, bloom_shape, parse_index_type
+from mergelake.format.kernels.memory import region
 
 CHANCES = {
     0.282: (3, 2), 0.25: (3, 2), 0.23: (19, 13), 0.225: (19, 13), 0.221: (19, 13), 0.2: (4, 2), 0.18: (4, 2),

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from mergelake.core.errors import CorruptDataError, UnsupportedError
-from mergelake.core.types import parse_type
-from mergelake.format.checksums import decode_checksums, decode_payload, encode_checksums, encode_payload
-from mergelake.format.columns_txt import decode_columns, encode_columns
-from mergelake.format.hashes import FileDigest
-from mergelake.format.serialization_json import decode_serialization, decode_substreams
-from mergelake.format.siphash import siphash128
+from mergelake.core.base.errors import CorruptDataError, UnsupportedError
+from mergelake.core.types.types import parse_type
+from mergelake.format.codecs.hashes import FileDigest
+from mergelake.format.files.checksums import decode_checksums, decode_payload, encode_checksums, encode_payload
+from mergelake.format.files.columns_txt import decode_columns, encode_columns
+from mergelake.format.serializations.serialization_json import decode_serialization, decode_substreams
+from mergelake.format.serializations.siphash import siphash128
 
 # The payload of a real part's checksums.txt: five files, two of them compressed.
 PAYLOAD = bytes.fromhex(

@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, strategies as st
 
-from mergelake.core.errors import CorruptDataError, UnsupportedError
-from mergelake.core.names import PartInfo
-from mergelake.format.source_parts import decode_source_parts
+from mergelake.core.base.errors import CorruptDataError, UnsupportedError
+from mergelake.core.model.names import PartInfo
+from mergelake.format.files.source_parts import decode_source_parts
 
 VERSIONS = {"all_1_1_0": (5, 9), "all_2_4_1_6": (7, 7)}
 

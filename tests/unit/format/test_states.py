@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import AggregateFunction, parse_type
-from mergelake.format.defaults import default_array
-from mergelake.format.state_programs import state_program
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.types import AggregateFunction, parse_type
+from mergelake.format.serializations.defaults import default_array
+from mergelake.format.serializations.state_programs import state_program
 from tests.helpers.columns import read, reader, written
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.errors import CorruptDataError
-from mergelake.core.types import parse_type
-from mergelake.format.values import decode_prefix, decode_values, encode_values, plain_type
+from mergelake.core.base.errors import CorruptDataError
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
+from mergelake.format.serializations.values import decode_prefix, decode_values, encode_values, plain_type
 
 CASES = [
     ("UInt8", [1, 255, 0], "01ff00"),

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError, UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.gc.collect import collect_round
-from mergelake.lake import Warehouse
-from mergelake.log.checkpoint import encode_checkpoint
-from mergelake.log.operations import AddReference, RenewLease
-from mergelake.log.retention import reachable
-from mergelake.publish import publish as publishing
-from mergelake.publish.plan import shown_token
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
-from mergelake.table.insert import commit_parts, insert_target, write_blocks
+from mergelake.api.python import Warehouse
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import MergelakeError, UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.gc.collect import collect_round
+from mergelake.jobs.publish import publish as publishing
+from mergelake.jobs.publish.plan import shown_token
+from mergelake.log.model.operations import AddReference, RenewLease
+from mergelake.log.model.retention import reachable
+from mergelake.log.storage.checkpoint import encode_checkpoint
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
+from mergelake.table.write.insert import commit_parts, insert_target, write_blocks
 
 HOUR = 3600
 GRACE, RETENTION = 24 * HOUR, 7 * 24 * HOUR

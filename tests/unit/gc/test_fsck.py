@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from mergelake.cli.main import app
-from mergelake.core.names import PartInfo
-from mergelake.gc.fsck import part_set, parts_at_rest
-from mergelake.lake.warehouse import Warehouse
-from mergelake.log.operations import MergeRecipe
-from mergelake.log.state import ActivePart, State, VolatilePart
-from mergelake.publish.plan import shown_token
-from mergelake.sql.database import Database, connect
-from mergelake.store.memory import MemoryStore
+from mergelake.api.cli.main import app
+from mergelake.api.python.warehouse import Warehouse
+from mergelake.api.sql.database import Database, connect
+from mergelake.core.model.names import PartInfo
+from mergelake.jobs.gc.fsck import part_set, parts_at_rest
+from mergelake.jobs.publish.plan import shown_token
+from mergelake.log.model.operations import MergeRecipe
+from mergelake.log.model.state import ActivePart, State, VolatilePart
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.manifests import manifest
 
 CREATE = """CREATE TABLE t (k UInt64, s String) ENGINE = MergeTree ORDER BY k PARTITION BY k % 2

@@ -8,18 +8,18 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from mergelake.core.errors import CorruptDataError
-from mergelake.core.manifest import FileTable, decode_files
-from mergelake.core.manifest_json import ManifestJson, decode_manifest
-from mergelake.gc.fsck import parts_at_rest
-from mergelake.gc.fsck_numbers import absurd_state
-from mergelake.gc.object_sizes import ObjectSizes
-from mergelake.lake.warehouse import Warehouse
-from mergelake.log.operations import AddParts
-from mergelake.log.part_map import Partitions
-from mergelake.log.state import State
-from mergelake.sql.database import Database
-from mergelake.store.memory import MemoryStore
+from mergelake.api.python.warehouse import Warehouse
+from mergelake.api.sql.database import Database
+from mergelake.core.base.errors import CorruptDataError
+from mergelake.core.model.manifest import FileTable, decode_files
+from mergelake.core.model.manifest_json import ManifestJson, decode_manifest
+from mergelake.jobs.gc.fsck import parts_at_rest
+from mergelake.jobs.gc.fsck_numbers import absurd_state
+from mergelake.jobs.gc.object_sizes import ObjectSizes
+from mergelake.log.model.operations import AddParts
+from mergelake.log.model.part_map import Partitions
+from mergelake.log.model.state import State
+from mergelake.store.objects.memory import MemoryStore
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import tracemalloc
 
 import pytest
 
-from mergelake.gc.object_sizes import ObjectSizes
-from mergelake.log.retention import directory_of
+from mergelake.jobs.gc.object_sizes import ObjectSizes
+from mergelake.log.model.retention import directory_of
 
 
 @pytest.mark.parametrize("seed", range(10))

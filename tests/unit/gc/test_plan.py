@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.gc.plan import Periods, is_gone, plan_round, unused
-from mergelake.log.fold import apply
-from mergelake.log.operations import (
+from mergelake.jobs.gc.plan import Periods, is_gone, plan_round, unused
+from mergelake.log.model.fold import apply
+from mergelake.log.model.operations import (
     AddParts,
     AddReference,
     AdvanceGcHorizon,
@@ -20,10 +20,10 @@ from mergelake.log.operations import (
     RenewLease,
     Tag,
 )
-from mergelake.log.retention import directory_of, reachable, refers
-from mergelake.log.state import State
-from mergelake.table.gc_notes import NoteName
-from mergelake.table.listing import pages
+from mergelake.log.model.retention import directory_of, reachable, refers
+from mergelake.log.model.state import State
+from mergelake.table.partitions.gc_notes import NoteName
+from mergelake.table.partitions.listing import pages
 from tests.helpers.manifests import SCHEMA, manifest
 
 PERIODS = Periods(retention_ms=1000, grace_ms=100, step=10)

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import CorruptDataError, MergelakeError, UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.gc.remove import remove_table
-from mergelake.log.operations import DropTable, Tag
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
-from mergelake.table.handle import TableHandle
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import CorruptDataError, MergelakeError, UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.gc.remove import remove_table
+from mergelake.log.model.operations import DropTable, Tag
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
+from mergelake.table.handle.handle import TableHandle
 
 
 class Rotten(MemoryStore):

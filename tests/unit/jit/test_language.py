@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mergelake.jit.city_hash128 import city128_at
-from mergelake.jit.intrinsics import inlined, kernel, peek32, store16
-from mergelake.jit.language import KernelError
+from mergelake.core.jit.city_hash128 import city128_at
+from mergelake.core.jit.intrinsics import inlined, kernel, peek32, store16
+from mergelake.core.jit.language import KernelError
 
 _SEED, _BASE = np.uint64(0x9E3779B97F4A7C15), 7
 

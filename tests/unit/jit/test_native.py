@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from mergelake.jit import native
+from mergelake.core.jit import native
 
 _PROGRAM = """
 import sys, time
 from pathlib import Path
-from mergelake.jit import native
+from mergelake.core.jit import native
 places = [Path(place) for place in sys.argv[2:]]
 native._places = lambda: iter(places)
 source = Path(sys.argv[1])
 spec = __import__("importlib.util").util.spec_from_file_location("sample", source)
 sample = __import__("importlib.util").util.module_from_spec(spec)
 spec.loader.exec_module(sample)
-print(sample.answer(20), "mergelake.jit.compiler" in sys.modules, "numba" in sys.modules)
+print(sample.answer(20), "mergelake.core.jit.compiler" in sys.modules, "numba" in sys.modules)
 """
 _SAMPLE = """
-from mergelake.jit.intrinsics import kernel
+from mergelake.core.jit.intrinsics import kernel
 _MORE = {more}
 def _twice(a: int) -> int:
     return {twice}

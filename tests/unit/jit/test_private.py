@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mergelake.jit import native
-from mergelake.jit.private import private_directory, private_file, read_private
-from mergelake.spark import java
+from mergelake.api.spark import java
+from mergelake.core.jit import native
+from mergelake.core.jit.private import private_directory, private_file, read_private
 
 
 @pytest.fixture

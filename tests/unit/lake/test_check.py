@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.core.schema import SkipIndex, TableSchema
-from mergelake.lake.check import check_against
-from mergelake.parts.cache import PartCache
-from mergelake.parts.verify import check_part
-from mergelake.scan.source import open_part
-from mergelake.store.memory import MemoryStore
-from mergelake.table.insert import insert_target, write_blocks
+from mergelake.api.python.check import check_against
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.model.schema import SkipIndex, TableSchema
+from mergelake.parts.read.cache import PartCache
+from mergelake.parts.tools.verify import check_part
+from mergelake.scan.read.source import open_part
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.write.insert import insert_target, write_blocks
 from tests.helpers.scans import block_of, make_schema
 
 INDEXES = (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.lake.cost import LOG, TableCost, put_requests, table_cost
-from mergelake.log.operations import AddParts, Publish
-from mergelake.store.memory import MemoryStore
-from mergelake.store.prices import Prices
+from mergelake.api.python import Warehouse
+from mergelake.api.python.cost import LOG, TableCost, put_requests, table_cost
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.log.model.operations import AddParts, Publish
+from mergelake.store.metering.prices import Prices
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.manifests import manifest
 
 DAY_S = 86_400
@@ -127,7 +127,7 @@ def test_a_clone_stores_nothing_of_its_own():
 
 
 def test_volatile_merges_are_told_with_what_they_cover():
-    from mergelake.log.operations import AddVolatile, MergeRecipe
+    from mergelake.log.model.operations import AddVolatile, MergeRecipe
 
     lake = Lake()
     table = lake.table()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
 
 DAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 ROWS = {"k": [1, 2, 3], "s": ["a", None, "c"], "at": [DAY + datetime.timedelta(days=n) for n in range(3)]}

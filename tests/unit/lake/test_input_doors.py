@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.convert.storage import to_public, to_storage
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
-from mergelake.format.values import encode_values
-from mergelake.lake import Warehouse
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.convert.storage import to_public, to_storage
+from mergelake.core.types.types import parse_type
+from mergelake.format.serializations.values import encode_values
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 from tests.helpers.random_arrays import random_array
 from tests.helpers.random_types import LEAVES, random_type
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import ConflictError, MergelakeError
-from mergelake.core.types import parse_type
+from mergelake.core.base.errors import ConflictError, MergelakeError
+from mergelake.core.types.types import parse_type
 from tests.helpers.refusals import refused
 
 

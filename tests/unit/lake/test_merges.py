@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mergelake.lake.inspect import merges_table
-from mergelake.log.state import State
+from mergelake.api.python.inspect import merges_table
+from mergelake.log.model.state import State
 from tests.helpers.volatile import MIB, Shared
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mergelake.parts.inspect import inspect_part
-from mergelake.parts.public import read_part
-from mergelake.sql.database import connect
+from mergelake.api.sql.database import connect
+from mergelake.parts.tools.inspect import inspect_part
+from mergelake.parts.tools.public import read_part
 
 ROWS = 20_000
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 import mergelake as ml
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import InvalidInputError
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import InvalidInputError
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.far_store import FarStore
 
 CREATE = "CREATE TABLE t (k UInt64) ENGINE = MergeTree ORDER BY k"

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import ConflictError, CorruptDataError, MergelakeError
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.merge import optimize
+from mergelake.api.python import Warehouse
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import ConflictError, CorruptDataError, MergelakeError
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.merge import optimize
 from mergelake.store import open_store
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 
 COLUMNS = {"k": "UInt64", "v": "String", "n": "Nullable(Int8)", "d": "Date"}
 SCHEMA = define(COLUMNS, order_by="k")

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from mergelake.core.errors import InvalidInputError, MergelakeError, NotFoundError, UnsupportedError
-from mergelake.lake import Warehouse
-from mergelake.log.operations import CreateTable
+from mergelake.api.python import Warehouse
+from mergelake.core.base.errors import InvalidInputError, MergelakeError, NotFoundError, UnsupportedError
+from mergelake.log.model.operations import CreateTable
 from mergelake.store import open_store
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Stored
-from mergelake.table.define import define
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Stored
+from mergelake.table.definition.define import define
 from mergelake.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 SCHEMA = define({"k": "UInt64", "v": "String"}, order_by="k")

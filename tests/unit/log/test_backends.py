@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import InvalidInputError, UnsupportedError
-from mergelake.log.backend import ObjectBackend, SealedBackend
-from mergelake.log.backends import Backends, split_options
-from mergelake.log.catalog import CatalogMachine, CatalogState
-from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint
-from mergelake.log.conflict import Reject
-from mergelake.log.keeper import Address
-from mergelake.log.machine import TableMachine
-from mergelake.log.migrate import place_of_new, take_over
-from mergelake.log.operations import CreateDatabase, DropTable, Entry, MoveLog
-from mergelake.log.sequencer import BUCKET, Sequencer
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import InvalidInputError, UnsupportedError
+from mergelake.log.backends.backend import ObjectBackend, SealedBackend
+from mergelake.log.backends.backends import Backends, split_options
+from mergelake.log.backends.keeper import Address
+from mergelake.log.commit.migrate import place_of_new, take_over
+from mergelake.log.model.conflict import Reject
+from mergelake.log.model.operations import CreateDatabase, DropTable, Entry, MoveLog
+from mergelake.log.model.sequencer import BUCKET, Sequencer
+from mergelake.log.storage.catalog import CatalogMachine, CatalogState
+from mergelake.log.storage.checkpoint import decode_checkpoint, encode_checkpoint
+from mergelake.log.storage.machine import TableMachine
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.manifests import SeededIds, new_log, open_log
 
 ZOO = "zookeeper://h1:2181,h2:2181/logs"

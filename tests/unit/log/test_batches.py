@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import CorruptDataError
-from mergelake.log import batches
-from mergelake.log.backend import EVERY, ObjectBackend
-from mergelake.log.batches import BATCH_MAX, Damaged, decode, encode, longest, reach, starts
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import CorruptDataError
+from mergelake.log.backends import batches
+from mergelake.log.backends.backend import EVERY, ObjectBackend
+from mergelake.log.backends.batches import BATCH_MAX, Damaged, decode, encode, longest, reach, starts
+from mergelake.store.objects.memory import MemoryStore
 
 ENTRIES = [b'{"version":%d}' % version for version in range(1, 201)]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import CorruptDataError, InvalidInputError, NotFoundError
-from mergelake.core.ids import SeededIds
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.log.catalog import CatalogMachine, CatalogState, check
-from mergelake.log.commit import Log
-from mergelake.log.operations import (
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import CorruptDataError, InvalidInputError, NotFoundError
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.log.commit.commit import Log
+from mergelake.log.model.operations import (
     CreateDatabase,
     DropDatabase,
     DropTable,
@@ -24,7 +23,8 @@ from mergelake.log.operations import (
     RenameDatabase,
     RenameTable,
 )
-from mergelake.store.memory import MemoryStore
+from mergelake.log.storage.catalog import CatalogMachine, CatalogState, check
+from mergelake.store.objects.memory import MemoryStore
 
 MACHINE = CatalogMachine()
 VIEW = TableSchema((Column(0, "k", parse_type("UInt64")),), engine="View")

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from mergelake.core.errors import CorruptDataError
-from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint
-from mergelake.log.operations import AddParts
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.errors import CorruptDataError
+from mergelake.log.model.operations import AddParts
+from mergelake.log.storage.checkpoint import decode_checkpoint, encode_checkpoint
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log
 
 

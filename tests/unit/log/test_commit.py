@@ -6,12 +6,18 @@ import threading
 
 import pytest
 
-from mergelake.core.clock import ManualClock, SystemClock
-from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError, UnavailableError
-from mergelake.log import checkpoint
-from mergelake.log.backend import CollectedError, ObjectBackend
-from mergelake.log.operations import AddParts, DropRange, Publish, Tag, Untag
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.clock import ManualClock, SystemClock
+from mergelake.core.base.errors import (
+    ConflictError,
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
+from mergelake.log.backends.backend import CollectedError, ObjectBackend
+from mergelake.log.model.operations import AddParts, DropRange, Publish, Tag, Untag
+from mergelake.log.storage import checkpoint
+from mergelake.store.objects.memory import MemoryStore
 from mergelake.testing.faulty_store import Fault, FaultyStore
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
@@ -354,7 +360,7 @@ def test_eight_threads_commit_every_insert_once(tmp_path, kind, own_logs):  # M-
     failures = []
 
     def work(thread):
-        from mergelake.core.clock import SystemClock
+        from mergelake.core.base.clock import SystemClock
 
         log = open_log(store, seed=thread + 1, clock=SystemClock()) if own_logs else shared
         try:

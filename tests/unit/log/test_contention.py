@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.log.operations import Tag
-from mergelake.store.memory import MemoryStore
+from mergelake.log.model.operations import Tag
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.crowd import commit_all
 from tests.helpers.manifests import new_log, open_log, schema_with
 

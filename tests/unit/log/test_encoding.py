@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from mergelake.core.errors import CorruptDataError, InvalidInputError
-from mergelake.log import operations as ops
-from mergelake.log.encoding import decode_entry, encode_entry, encode_op
-from mergelake.log.operations import Entry
+from mergelake.core.base.errors import CorruptDataError, InvalidInputError
+from mergelake.log.model import operations as ops
+from mergelake.log.model.operations import Entry
+from mergelake.log.storage.encoding import decode_entry, encode_entry, encode_op
 from tests.helpers.manifests import SCHEMA, manifest
 
 EVERY_KIND = (

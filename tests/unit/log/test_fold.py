@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
-from mergelake.core.manifest import Extent, PartFile, encode_files
-from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint
-from mergelake.log.conflict import Reject, check, step
-from mergelake.log.fold import apply, fold
-from mergelake.log.operations import (
+from mergelake.core.base.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
+from mergelake.core.model.manifest import Extent, PartFile, encode_files
+from mergelake.log.model.conflict import Reject, check, step
+from mergelake.log.model.fold import apply, fold
+from mergelake.log.model.operations import (
     AddParts,
     AlterMetadata,
     CreateTable,
@@ -24,8 +23,9 @@ from mergelake.log.operations import (
     Publish,
     PutTable,
 )
-from mergelake.log.retention import refers
-from mergelake.log.state import TOKENS_MAX, State, listed
+from mergelake.log.model.retention import refers
+from mergelake.log.model.state import TOKENS_MAX, State, listed
+from mergelake.log.storage.checkpoint import decode_checkpoint, encode_checkpoint
 from tests.helpers.manifests import SCHEMA, manifest, schema_with
 
 

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mergelake.core.clock import SystemClock
-from mergelake.core.errors import ConflictError, UnavailableError
-from mergelake.core.ids import RandomIds
-from mergelake.log import group
-from mergelake.log.operations import AddParts, DropRange, Publish
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import OutcomeUnknown
+from mergelake.core.base.clock import SystemClock
+from mergelake.core.base.errors import ConflictError, UnavailableError
+from mergelake.core.base.ids import RandomIds
+from mergelake.log.commit import group
+from mergelake.log.model.operations import AddParts, DropRange, Publish
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import OutcomeUnknown
 from tests.helpers.manifests import manifest, new_log, open_log
 
 SECONDS = 20
@@ -156,7 +156,7 @@ def test_all_hear_of_an_unknown_outcome_but_those_who_were_refused(store, log):
 
 
 def test_a_group_is_bounded_by_callers_and_bytes(store, log, monkeypatch):
-    monkeypatch.setattr("mergelake.log.group.CALLERS_MAX", 3)
+    monkeypatch.setattr("mergelake.log.commit.group.CALLERS_MAX", 3)
     outcomes = together(store, log, *(adding(n) for n in range(1, 9)))
     assert [outcome.version for outcome in outcomes] == [2, 3, 3, 3, 4, 4, 4, 5]
     monkeypatch.setattr(group, "BYTES_MAX", 1000)
@@ -294,7 +294,7 @@ def test_a_thread_that_is_stopped_while_it_waits_is_not_waited_for(store, log, m
             if threading.current_thread().name == "stopped":
                 raise Stop
 
-    monkeypatch.setattr("mergelake.log.group.threading.Event", Signalled)
+    monkeypatch.setattr("mergelake.log.commit.group.threading.Event", Signalled)
     outcomes = []
 
     def run(build):

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import CorruptDataError, InternalError, InvalidInputError, UnavailableError
-from mergelake.log.head_freshness import HEAD_FRESHNESS_S, Instant
-from mergelake.log.operations import AddParts, AdvanceGcHorizon
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import OutcomeUnknown, Stored
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import CorruptDataError, InternalError, InvalidInputError, UnavailableError
+from mergelake.log.model.operations import AddParts, AdvanceGcHorizon
+from mergelake.log.reading.head_freshness import HEAD_FRESHNESS_S, Instant
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import OutcomeUnknown, Stored
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
 LONG_S = HEAD_FRESHNESS_S + 1

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint
-from mergelake.log.conflict import Reject, check
-from mergelake.log.operations import (
+from mergelake.log.model.conflict import Reject, check
+from mergelake.log.model.operations import (
     AddParts,
     AddVolatile,
     DropParts,
@@ -16,6 +15,7 @@ from mergelake.log.operations import (
     Mutation,
     Publish,
 )
+from mergelake.log.storage.checkpoint import decode_checkpoint, encode_checkpoint
 from tests.helpers.manifests import manifest, schema_with
 from tests.unit.log.test_fold import names, run, table
 

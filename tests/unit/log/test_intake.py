@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
-from mergelake.log import intake
-from mergelake.log.contention import Way
-from mergelake.log.group import Request
-from mergelake.log.head_freshness import GRACE_MIN_S
-from mergelake.log.intake import Intake, Left, decode_left, encode_left
-from mergelake.log.operations import AddParts, DropRange, Publish, Tag
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import ConflictError, CorruptDataError, InvalidInputError, UnavailableError
+from mergelake.log.backends import intake
+from mergelake.log.backends.intake import Intake, Left, decode_left, encode_left
+from mergelake.log.commit.contention import Way
+from mergelake.log.commit.group import Request
+from mergelake.log.model.operations import AddParts, DropRange, Publish, Tag
+from mergelake.log.reading.head_freshness import GRACE_MIN_S
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log, open_log
 from tests.unit.log.test_head_freshness import FREQUENT, SleepyStore, shorten
 
@@ -193,7 +193,7 @@ def test_long_members_what_depends_on_the_state_and_what_gives_space_back_go_alo
     before = store.counters
     log.commit(adding(7), passes_on=lambda: False)
     assert (store.counters - before).requests == 1
-    monkeypatch.setattr("mergelake.log.commit.TAKEN_BYTES_MAX", 100)
+    monkeypatch.setattr("mergelake.log.commit.commit.TAKEN_BYTES_MAX", 100)
     before = store.counters
     log.commit(adding(1))
     assert (store.counters - before).requests == 1

@@ -8,15 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import ConflictError, UnavailableError
-from mergelake.log import commit, group, leader, passing, recent
-from mergelake.log.operations import AddParts, DropRange, Publish, RenewLease
-from mergelake.log.passing import Answer, Outcome, decode_answer
-from mergelake.log.sending import AVOID_FIRST_S, leader_of
-from mergelake.log.state import Lease
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import OutcomeUnknown
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import ConflictError, UnavailableError
+from mergelake.log.commit import commit, group, passing
+from mergelake.log.commit.passing import Answer, Outcome, decode_answer
+from mergelake.log.commit.sending import AVOID_FIRST_S, leader_of
+from mergelake.log.model.operations import AddParts, DropRange, Publish, RenewLease
+from mergelake.log.model.state import Lease
+from mergelake.log.reading import recent
+from mergelake.log.relay import leader
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import OutcomeUnknown
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 from tests.helpers.peers import ADDRESS, TOKEN, Network, listening, sender
 

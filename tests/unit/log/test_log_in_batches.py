@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.log import batches
-from mergelake.log.backends import Backends
-from mergelake.log.encoding import encode_entry
-from mergelake.log.machine import TableMachine
-from mergelake.log.migrate import take_over
-from mergelake.log.operations import AddParts, CreateTable, Entry, MoveLog
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.log.backends import batches
+from mergelake.log.backends.backends import Backends
+from mergelake.log.commit.migrate import take_over
+from mergelake.log.model.operations import AddParts, CreateTable, Entry, MoveLog
+from mergelake.log.storage.encoding import encode_entry
+from mergelake.log.storage.machine import TableMachine
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.manifests import SCHEMA, manifest, open_log
 
 ZOO = "zookeeper://gone:2181/logs/1"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint
-from mergelake.log.conflict import Reject, step
-from mergelake.log.describe import describe_op
-from mergelake.log.operations import (
+from mergelake.log.model.conflict import Reject, step
+from mergelake.log.model.describe import describe_op
+from mergelake.log.model.operations import (
     AddParts,
     AddVolatile,
     CreateTable,
@@ -20,8 +19,9 @@ from mergelake.log.operations import (
     Publish,
     Tag,
 )
-from mergelake.log.state import State
-from mergelake.log.volatile import boundaries, pending
+from mergelake.log.model.state import State
+from mergelake.log.model.volatile import boundaries, pending
+from mergelake.log.storage.checkpoint import decode_checkpoint, encode_checkpoint
 from tests.helpers.manifests import SCHEMA, manifest
 
 

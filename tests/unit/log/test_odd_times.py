@@ -7,11 +7,11 @@ import json
 import pytest
 
 import mergelake as ml
-from mergelake.core.clock import ManualClock
-from mergelake.lake.warehouse import Warehouse
-from mergelake.log.encoding import TIME_END_MS, decode_entry, sealed
-from mergelake.sql.database import Database
-from mergelake.store.memory import MemoryStore
+from mergelake.api.python.warehouse import Warehouse
+from mergelake.api.sql.database import Database
+from mergelake.core.base.clock import ManualClock
+from mergelake.log.storage.encoding import TIME_END_MS, decode_entry, sealed
+from mergelake.store.objects.memory import MemoryStore
 
 ODD = [-1, -(10**18), 5, 0, TIME_END_MS, 10**15, 2**63, 10**30]
 

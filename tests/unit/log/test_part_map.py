@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from mergelake.core.names import PartInfo
-from mergelake.log.part_map import STEPS_MAX, Journal, Partitions
-from mergelake.log.state import ActivePart
+from mergelake.core.model.names import PartInfo
+from mergelake.log.model.part_map import STEPS_MAX, Journal, Partitions
+from mergelake.log.model.state import ActivePart
 from tests.helpers.manifests import manifest
 
 

@@ -8,15 +8,15 @@ from itertools import groupby
 
 import pytest
 
-from mergelake.core.errors import CorruptDataError, NotFoundError
-from mergelake.core.ids import SeededIds
-from mergelake.core.names import PartInfo
-from mergelake.log import stored_runs
-from mergelake.log.retired import RUN_MAX, Retired
-from mergelake.log.segment_objects import SegmentObjects
-from mergelake.log.state import RetiredPart, State
-from mergelake.log.stored_runs import PlacedRun, RunRef, Runs
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.errors import CorruptDataError, NotFoundError
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.model.names import PartInfo
+from mergelake.log.model.retired import RUN_MAX, Retired
+from mergelake.log.model.state import RetiredPart, State
+from mergelake.log.storage import stored_runs
+from mergelake.log.storage.segment_objects import SegmentObjects
+from mergelake.log.storage.stored_runs import PlacedRun, RunRef, Runs
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.work import bytecodes
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import ConflictError
-from mergelake.log import stored_runs
-from mergelake.log.head_freshness import HEAD_FRESHNESS_S
-from mergelake.log.operations import AddParts, AdvanceGcHorizon, DropParts, Publish, Tag
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import ConflictError
+from mergelake.log.model.operations import AddParts, AdvanceGcHorizon, DropParts, Publish, Tag
+from mergelake.log.reading.head_freshness import HEAD_FRESHNESS_S
+from mergelake.log.storage import stored_runs
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
 

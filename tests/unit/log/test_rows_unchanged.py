@@ -9,15 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from mergelake.log import checkpoint
-from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint
-from mergelake.log.conflict import Reject, check, step
-from mergelake.log.describe import describe_op
-from mergelake.log.fold import fold
-from mergelake.log.group import taken_along
-from mergelake.log.intake import Left
-from mergelake.log.machine import TableMachine
-from mergelake.log.operations import (
+from mergelake.log.backends.intake import Left
+from mergelake.log.commit.group import taken_along
+from mergelake.log.model.conflict import Reject, check, step
+from mergelake.log.model.describe import describe_op
+from mergelake.log.model.fold import fold
+from mergelake.log.model.operations import (
     AddParts,
     AlterMetadata,
     CreateTable,
@@ -34,8 +31,11 @@ from mergelake.log.operations import (
     Tag,
     UndropTable,
 )
-from mergelake.log.part_rows import header_of
-from mergelake.log.state import COMMANDS_KEPT_MAX, State
+from mergelake.log.model.state import COMMANDS_KEPT_MAX, State
+from mergelake.log.storage import checkpoint
+from mergelake.log.storage.checkpoint import decode_checkpoint, encode_checkpoint
+from mergelake.log.storage.machine import TableMachine
+from mergelake.log.storage.part_rows import header_of
 from mergelake.store import open_store
 from tests.helpers.manifests import SCHEMA, manifest, new_log, open_log, schema_with
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import tracemalloc
 
-from mergelake.core.settings import TABLE_SETTINGS
-from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint
-from mergelake.log.encoding import decode_entry, encode_entry
-from mergelake.log.fold import fold
-from mergelake.log.operations import AddParts, CreateTable, Entry, Publish
-from mergelake.log.state import State
+from mergelake.core.model.settings import TABLE_SETTINGS
+from mergelake.log.model.fold import fold
+from mergelake.log.model.operations import AddParts, CreateTable, Entry, Publish
+from mergelake.log.model.state import State
+from mergelake.log.storage.checkpoint import decode_checkpoint, encode_checkpoint
+from mergelake.log.storage.encoding import decode_entry, encode_entry
 from mergelake.store import open_store
 from tests.helpers.manifests import SCHEMA, manifest, new_log, open_log
 from tests.helpers.work import bytecodes

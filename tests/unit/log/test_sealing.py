@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import CorruptDataError, FencedError, UnavailableError
-from mergelake.log import backend_zookeeper, sealing
-from mergelake.log.backend import EVERY, ObjectBackend
-from mergelake.log.backend_zookeeper import ZooKeeperBackend, make_tree
-from mergelake.log.keeper import Create, Delete
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Lost, OutcomeUnknown, Stored
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import CorruptDataError, FencedError, UnavailableError
+from mergelake.log.backends import backend_zookeeper, sealing
+from mergelake.log.backends.backend import EVERY, ObjectBackend
+from mergelake.log.backends.backend_zookeeper import ZooKeeperBackend, make_tree
+from mergelake.log.backends.keeper import Create, Delete
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Lost, OutcomeUnknown, Stored
 from tests.helpers.fake_keeper import FakeEnsemble, FakeKeeper
 
 

@@ -9,17 +9,17 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import ConflictError, CorruptDataError
-from mergelake.core.manifest import FileTable
-from mergelake.log import layout, segments as segments_module
-from mergelake.log.fold import fold
-from mergelake.log.head_freshness import HEAD_FRESHNESS_S
-from mergelake.log.layout import FANOUT, SEGMENT_MAX, to_merge
-from mergelake.log.operations import AddParts, AdvanceGcHorizon, DropParts, Publish
-from mergelake.log.segment import OpenSegment, SegmentMember, SegmentRef, StoredFiles
-from mergelake.log.state import State
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import ConflictError, CorruptDataError
+from mergelake.core.model.manifest import FileTable
+from mergelake.log.model.fold import fold
+from mergelake.log.model.operations import AddParts, AdvanceGcHorizon, DropParts, Publish
+from mergelake.log.model.state import State
+from mergelake.log.reading.head_freshness import HEAD_FRESHNESS_S
+from mergelake.log.storage import layout, segments as segments_module
+from mergelake.log.storage.layout import FANOUT, SEGMENT_MAX, to_merge
+from mergelake.log.storage.segment import OpenSegment, SegmentMember, SegmentRef, StoredFiles
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
 

@@ -8,10 +8,10 @@ from unittest import mock
 
 import pytest
 
-from mergelake.log import truncate
-from mergelake.log.operations import AddParts, AdvanceGcHorizon
-from mergelake.log.tail import LogReader
-from mergelake.store.memory import MemoryStore
+from mergelake.log.model.operations import AddParts, AdvanceGcHorizon
+from mergelake.log.reading import truncate
+from mergelake.log.reading.tail import LogReader
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
 ENTRIES = 300

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import ConflictError, InvalidInputError, UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.log import checkpoint
-from mergelake.log.operations import AddParts, Publish
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import OutcomeUnknown, Stored
-from mergelake.table.deduplication import InsertIdentity
-from mergelake.table.handle import TableHandle
-from mergelake.table.insert import commit_parts
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import ConflictError, InvalidInputError, UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.log.model.operations import AddParts, Publish
+from mergelake.log.storage import checkpoint
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import OutcomeUnknown, Stored
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.write.deduplication import InsertIdentity
+from mergelake.table.write.insert import commit_parts
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
 

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import UnavailableError
-from mergelake.log.checkpoint import encode_checkpoint
-from mergelake.log.encoding import decode_entry, encode_entry
-from mergelake.log.operations import AddParts, AdvanceGcHorizon, DropRange, Entry, Publish
-from mergelake.log.tail import LogReader
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import UnavailableError
+from mergelake.log.model.operations import AddParts, AdvanceGcHorizon, DropRange, Entry, Publish
+from mergelake.log.reading.tail import LogReader
+from mergelake.log.storage.checkpoint import encode_checkpoint
+from mergelake.log.storage.encoding import decode_entry, encode_entry
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
 HINT = "t/_log/_last_checkpoint"
@@ -82,7 +82,7 @@ def test_entries_that_were_collected_while_the_log_was_read_are_not_missing(stor
         return get(key)
 
     log = open_log(store)
-    monkeypatch.setattr("mergelake.log.verify.PREFETCH_MAX", 1)
+    monkeypatch.setattr("mergelake.log.reading.verify.PREFETCH_MAX", 1)
     monkeypatch.setattr(store, "get", late)
     report = log.verify()
     assert found(report) == []
@@ -235,9 +235,9 @@ def test_the_only_checkpoint_of_a_shortened_log_is_never_emptied(store):
 
 
 def open_unopened(store):
-    from mergelake.core.clock import ManualClock
-    from mergelake.core.ids import SeededIds
-    from mergelake.log.commit import Log
-    from mergelake.log.machine import TableMachine
+    from mergelake.core.base.clock import ManualClock
+    from mergelake.core.base.ids import SeededIds
+    from mergelake.log.commit.commit import Log
+    from mergelake.log.storage.machine import TableMachine
 
     return Log(store, "t/_log", TableMachine(), clock=ManualClock(), ids=SeededIds(0))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.log.conflict import Reject, step
-from mergelake.log.operations import (
+from mergelake.log.model.conflict import Reject, step
+from mergelake.log.model.operations import (
     AddParts,
     AddVolatile,
     AdoptVolatile,
@@ -18,8 +18,8 @@ from mergelake.log.operations import (
     Mutation,
     Publish,
 )
-from mergelake.log.state import State
-from mergelake.log.volatile import dependents, element_id, leaves, nested, sources, top_level
+from mergelake.log.model.state import State
+from mergelake.log.model.volatile import dependents, element_id, leaves, nested, sources, top_level
 from tests.helpers.manifests import SCHEMA, manifest
 
 RECIPE = MergeRecipe(1, 0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.log import operations as ops
-from mergelake.log.describe import describe_op
+from mergelake.log.model import operations as ops
+from mergelake.log.model.describe import describe_op
 from tests.helpers.manifests import manifest
 from tests.unit.log.test_encoding import EVERY_KIND
 

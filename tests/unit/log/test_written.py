@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mergelake.log.checkpoint import decode_checkpoint, encode_checkpoint, state_hash
-from mergelake.log.operations import AddParts, Decision, DropRange, Prepare, Publish
-from mergelake.log.state import State, WrittenBytes
+from mergelake.log.model.operations import AddParts, Decision, DropRange, Prepare, Publish
+from mergelake.log.model.state import State, WrittenBytes
+from mergelake.log.storage.checkpoint import decode_checkpoint, encode_checkpoint, state_hash
 from tests.helpers.manifests import manifest
 from tests.helpers.volatile import Shared
 

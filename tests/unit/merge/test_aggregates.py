@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import Column
-from mergelake.core.types import parse_type
-from mergelake.order.aggregates import simple_aggregate
-from mergelake.order.mode import Rule
-from mergelake.order.modes import collapse_block
-from mergelake.sql.database import connect
-from mergelake.table.define import define
+from mergelake.api.sql.database import connect
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import Column
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
+from mergelake.engines.rules.aggregates import simple_aggregate
+from mergelake.engines.rules.mode import Rule
+from mergelake.engines.rules.modes import collapse_block
+from mergelake.table.definition.define import define
 from tests.helpers.combining import combined
 from tests.helpers.merging import SmallTable, plain
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError
-from mergelake.core.ids import SeededIds
-from mergelake.publish.definition import attach_text, create_statement, disk_text
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.publish.definition import attach_text, create_statement, disk_text
 from mergelake.store import open_store
-from mergelake.store.spec import StoreSpec
-from mergelake.table.define import define
-from mergelake.table.handle import TableHandle
+from mergelake.store.objects.spec import StoreSpec
+from mergelake.table.definition.define import define
+from mergelake.table.handle.handle import TableHandle
 
 
 class Bucket:

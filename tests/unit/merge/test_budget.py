@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies as st
 
-from mergelake.core.settings import TableSettings
-from mergelake.log.state import WrittenBytes
-from mergelake.merge.budget import BudgetRules, Outlines, best_window, finish, outline
+from mergelake.core.model.settings import TableSettings
+from mergelake.jobs.merge.budget import BudgetRules, Outlines, best_window, finish, outline
+from mergelake.log.model.state import WrittenBytes
 from tests.helpers.manifests import schema_with
 from tests.helpers.volatile import MIB, Shared
 

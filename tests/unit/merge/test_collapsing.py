@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
-from mergelake.order.collapsing import CancelStream, CollapseStream, with_version, without_version
-from mergelake.order.mode import KeepStream
-from mergelake.order.modes import collapse_block, mode_of
-from mergelake.order.normalized_keys import number_words
-from mergelake.sql.show import create_table_text
-from mergelake.table.define import define
+from mergelake.api.sql.show import create_table_text
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.types import parse_type
+from mergelake.engines.order.normalized_keys import number_words
+from mergelake.engines.rules.collapsing import CancelStream, CollapseStream, with_version, without_version
+from mergelake.engines.rules.mode import KeepStream
+from mergelake.engines.rules.modes import collapse_block, mode_of
+from mergelake.table.definition.define import define
 
 GROUPS = st.lists(st.lists(st.sampled_from([1, -1]), min_size=1, max_size=9), max_size=12)
 CUTS = st.lists(st.integers(0, 60), max_size=6)

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.errors import ConflictError, MergelakeError
-from mergelake.core.types import parse_type
-from mergelake.log.operations import Mutation
-from mergelake.merge.commit import merge_parts
-from mergelake.merge.plan import plan_merge
-from mergelake.order.combining import first_value, last_row, last_value
-from mergelake.order.modes import collapse_block, mode_of
-from mergelake.order.sums import total
-from mergelake.table.define import define
+from mergelake.core.base.errors import ConflictError, MergelakeError
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
+from mergelake.engines.rules.combining import first_value, last_row, last_value
+from mergelake.engines.rules.modes import collapse_block, mode_of
+from mergelake.engines.rules.sums import total
+from mergelake.jobs.merge.commit import merge_parts
+from mergelake.jobs.merge.plan import plan_merge
+from mergelake.log.model.operations import Mutation
+from mergelake.table.definition.define import define
 from tests.helpers.combining import combined
 from tests.helpers.merging import SmallTable, plain
 

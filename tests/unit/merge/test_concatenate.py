@@ -11,22 +11,22 @@ import pyarrow as pa
 import pytest
 from msgspec import structs
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.errors import CorruptDataError
-from mergelake.core.manifest import Extent, PartManifest, encode_files
-from mergelake.core.schema import Column, SkipIndex
-from mergelake.core.types import parse_type
-from mergelake.format.reader import ColumnReader
-from mergelake.merge import execute
-from mergelake.merge.concatenate import plan_concatenation
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.plan import MergeTask, plan_merge
-from mergelake.parts.default_codec import CODEC_FILE
-from mergelake.parts.layout import object_key
-from mergelake.parts.reader import PartReader
-from mergelake.parts.verify import check_part
+from mergelake.core.base.errors import CorruptDataError
+from mergelake.core.model.manifest import Extent, PartManifest, encode_files
+from mergelake.core.model.schema import Column, SkipIndex
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
+from mergelake.format.columns.reader import ColumnReader
+from mergelake.jobs.merge import execute
+from mergelake.jobs.merge.concatenate import plan_concatenation
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.plan import MergeTask, plan_merge
+from mergelake.parts.read.default_codec import CODEC_FILE
+from mergelake.parts.read.layout import object_key
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.tools.verify import check_part
 from mergelake.store import Store, open_store
-from mergelake.table.define import define
+from mergelake.table.definition.define import define
 from tests.helpers.far_store import FarStore
 from tests.helpers.merging import SmallTable, plain
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mergelake.core.errors import MergelakeError
-from mergelake.merge.deduplicate import Repetitions, _Hashes, deduplicated_columns
-from mergelake.merge.optimize import plan_optimize
-from mergelake.merge.task_json import decode_task, encode_task
-from mergelake.sql.database import connect
-from mergelake.table.define import define
+from mergelake.api.sql.database import connect
+from mergelake.core.base.errors import MergelakeError
+from mergelake.jobs.merge.deduplicate import Repetitions, _Hashes, deduplicated_columns
+from mergelake.jobs.merge.optimize import plan_optimize
+from mergelake.jobs.merge.task_json import decode_task, encode_task
+from mergelake.table.definition.define import define
 from tests.helpers.merging import SmallTable
 
 SCHEMA = define({"k": "Float32", "d": "UInt8", "v": "Nullable(Float32)"}, order_by=("k", "d % 2"))

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import ConflictError, CorruptDataError, MergelakeError, UnavailableError
-from mergelake.core.names import PartInfo
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.log.operations import AlterMetadata, DropRange
-from mergelake.merge.commit import commit_merge, merge_parts
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.plan import MergeTask, plan_merge
+from mergelake.core.base.errors import ConflictError, CorruptDataError, MergelakeError, UnavailableError
+from mergelake.core.model.names import PartInfo
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.jobs.merge.commit import commit_merge, merge_parts
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.plan import MergeTask, plan_merge
+from mergelake.log.model.operations import AlterMetadata, DropRange
 from mergelake.store import OutcomeUnknown
-from mergelake.table.define import define
+from mergelake.table.definition.define import define
 from tests.helpers.merging import SmallTable, plain
 
 COLUMNS = {"k": "UInt32", "s": "String"}

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.types import parse_type
-from mergelake.merge.gather import gather_column
-from mergelake.merge.order import RowOrder
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
+from mergelake.jobs.merge.gather import gather_column
+from mergelake.jobs.merge.order import RowOrder
 
 TYPES = [
     *("UInt8", "Int16", "UInt32", "Float64", "String", "FixedString(3)", "UUID", "Int256"),
@@ -72,7 +72,7 @@ def test_gathering_puts_every_value_where_the_order_says(text: str, sources: int
 
 
 def test_the_dictionary_forgets_values_that_no_waiting_row_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mergelake.merge.gather._DICTIONARY_MAX", 50)
+    monkeypatch.setattr("mergelake.jobs.merge.gather._DICTIONARY_MAX", 50)
     kind = parse_type("LowCardinality(String)")
     values = [[b"%d-%d" % (source, i) for i in range(500)] for source in range(3)]
     arrays = [pa.array(v).dictionary_encode() for v in values]
@@ -85,7 +85,7 @@ def test_the_dictionary_forgets_values_that_no_waiting_row_uses(monkeypatch: pyt
 
 
 def test_a_span_of_strings_too_large_for_one_array_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mergelake.merge.gather.STRING_BYTES_MAX", 1000)
+    monkeypatch.setattr("mergelake.jobs.merge.gather.STRING_BYTES_MAX", 1000)
     values = [[b"%d-" % i * 50 for i in range(20)], [b"y"] * 30]
     order = np.array([0, 1] * 20 + [1] * 10, np.uint8)
     order[::7] |= 128

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import SystemClock
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.core.base.clock import SystemClock
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 from tests.helpers.merging import SmallTable, plain
 
 COLUMNS = 60

@@ -7,15 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.errors import MergelakeError
-from mergelake.core.names import PartInfo
-from mergelake.core.types import parse_type
-from mergelake.log.state import ActivePart
-from mergelake.merge.order import record_order
-from mergelake.merge.plan import SOURCES_MAX, plan_merge
-from mergelake.order.merging import MergeStep, merge_runs
-from mergelake.order.replacing import WinnerStream, winners
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.names import PartInfo
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
+from mergelake.engines.order.merging import MergeStep, merge_runs
+from mergelake.engines.rules.replacing import WinnerStream, winners
+from mergelake.jobs.merge.order import record_order
+from mergelake.jobs.merge.plan import SOURCES_MAX, plan_merge
+from mergelake.log.model.state import ActivePart
 from tests.helpers.manifests import SCHEMA, manifest
 
 
@@ -97,7 +97,7 @@ def test_one_key_in_every_row_keeps_only_its_best() -> None:
 
 
 def test_a_long_order_goes_to_a_file_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mergelake.merge.order._MEMORY_BYTES", 100)
+    monkeypatch.setattr("mergelake.jobs.merge.order._MEMORY_BYTES", 100)
     steps = [MergeStep(np.arange(50, dtype=np.uint16), np.zeros(50, np.bool_), np.zeros(50, np.uint64))] * 9
     for sources in (50, 200):
         order = record_order(iter(steps), sources)

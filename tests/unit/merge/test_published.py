@@ -7,9 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mergelake.core.names import LEVEL_MAX, PartInfo, merged_name
-from mergelake.log.state import ActivePart, RetiredPart, State
-from mergelake.publish.plan import (
+from mergelake.core.model.names import LEVEL_MAX, PartInfo, merged_name
+from mergelake.jobs.publish.plan import (
     PublishedName,
     PublishPlan,
     brought,
@@ -20,6 +19,7 @@ from mergelake.publish.plan import (
     plan_publish,
     shows,
 )
+from mergelake.log.model.state import ActivePart, RetiredPart, State
 from tests.helpers.work import bytecodes
 
 
@@ -292,7 +292,7 @@ def test_a_plan_over_thousands_of_covered_names_takes_no_quadratic_time() -> Non
 
 
 def test_columns_of_infos_cover_as_infos_do() -> None:
-    from mergelake.publish.plan import _Infos
+    from mergelake.jobs.publish.plan import _Infos
 
     rng = np.random.default_rng(1)
     infos = [

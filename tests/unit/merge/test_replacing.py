@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import TableSchema
-from mergelake.core.types import DataType, parse_type
-from mergelake.order.modes import collapse_block, final_rows, mode_of
-from mergelake.table.define import define
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import TableSchema
+from mergelake.core.types.types import DataType, parse_type
+from mergelake.engines.rules.modes import collapse_block, final_rows, mode_of
+from mergelake.table.definition.define import define
 
 COLUMNS = {"k": "UInt32", "v": "UInt8", "gone": "UInt8", "a": "String"}
 

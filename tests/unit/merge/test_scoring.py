@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mergelake.core.settings import TableSettings
-from mergelake.merge.scoring import MergeWindow, SelectorSettings, best_window, width_limit
-from mergelake.merge.select import MergeSlots, merge_bytes_limit
+from mergelake.core.model.settings import TableSettings
+from mergelake.jobs.merge.scoring import MergeWindow, SelectorSettings, best_window, width_limit
+from mergelake.jobs.merge.select import MergeSlots, merge_bytes_limit
 from tests.helpers.work import bytecodes
 
 CASES = Path(__file__).parents[2] / "cases"

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.manifest import PartManifest, encode_files
-from mergelake.core.names import PartInfo
-from mergelake.core.settings import TableSettings
-from mergelake.merge.select import part_ranges, select_merges, select_optimize, select_rested_partition
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.manifest import PartManifest, encode_files
+from mergelake.core.model.names import PartInfo
+from mergelake.core.model.settings import TableSettings
+from mergelake.jobs.merge.select import part_ranges, select_merges, select_optimize, select_rested_partition
 
 NOW = 1_700_000_000_000
 DEFAULTS = TableSettings()

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, strategies as st
 
-from mergelake.core.types import parse_type
-from mergelake.format.values import decode_values
-from mergelake.merge.split import rows_before, split_keys
+from mergelake.core.types.types import parse_type
+from mergelake.format.serializations.values import decode_values
+from mergelake.jobs.merge.split import rows_before, split_keys
 
 U32, TEXT = parse_type("UInt32"), parse_type("Nullable(String)")
 KEYS = st.lists(st.tuples(st.integers(0, 20), st.sampled_from([b"", b"a", b"b", None])), max_size=30)

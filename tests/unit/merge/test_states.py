@@ -8,19 +8,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import Column
-from mergelake.core.types import parse_type
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.plan import plan_merge
-from mergelake.node.actions import Merge, Propose
-from mergelake.order.modes import working_mode
-from mergelake.order.states import StateRule, bound, state_rule
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import Column
+from mergelake.core.types.types import parse_type
+from mergelake.engines.rules.modes import working_mode
+from mergelake.engines.rules.states import StateRule, bound, state_rule
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.plan import plan_merge
+from mergelake.jobs.node.actions import Merge, Propose
 from mergelake.query.embedded.states import EMBEDDED
-from mergelake.scan.plan import plan_scan
-from mergelake.scan.read import read_items
-from mergelake.scan.request import ScanRequest
-from mergelake.table.define import define
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.read.plan import plan_scan
+from mergelake.scan.read.read import read_items
+from mergelake.table.definition.define import define
 from tests.helpers.combining import combined
 from tests.helpers.merging import SmallTable
 from tests.helpers.nodes import Lake, TinyNode
@@ -153,7 +153,7 @@ def test_a_node_leaves_merges_alone_that_it_cannot_do_and_says_so(has_disk, capl
         TinyNode(lake, name, has_disk=has_disk, check_merges=check) for name, check in (("a", None), ("b", refuse))
     )
     assert any(isinstance(action, Merge | Propose) for action in able.due())
-    with caplog.at_level(logging.WARNING, "mergelake.node"):
+    with caplog.at_level(logging.WARNING, "mergelake.jobs.node"):
         assert unable.due() == []
         assert unable.due() == []
     assert caplog.text.count(said) == 1

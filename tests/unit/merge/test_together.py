@@ -7,18 +7,18 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import ConflictError, CorruptDataError, MergelakeError
-from mergelake.core.manifest import encode_files
-from mergelake.core.schema import Column
-from mergelake.core.types import parse_type
-from mergelake.log.operations import AlterMetadata, DropRange
-from mergelake.merge.commit import commit_merges
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.plan import plan_merge
-from mergelake.merge.select import select_optimize
-from mergelake.merge.together import TASKS_MAX, execute_together, groups, is_simple
-from mergelake.order.modes import mode_of
-from mergelake.table.define import define
+from mergelake.core.base.errors import ConflictError, CorruptDataError, MergelakeError
+from mergelake.core.model.manifest import encode_files
+from mergelake.core.model.schema import Column
+from mergelake.core.types.types import parse_type
+from mergelake.engines.rules.modes import mode_of
+from mergelake.jobs.merge.commit import commit_merges
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.plan import plan_merge
+from mergelake.jobs.merge.select import select_optimize
+from mergelake.jobs.merge.together import TASKS_MAX, execute_together, groups, is_simple
+from mergelake.log.model.operations import AlterMetadata, DropRange
+from mergelake.table.definition.define import define
 from tests.helpers.far_store import FarStore
 from tests.helpers.merging import SmallTable, plain
 from tests.helpers.random_arrays import random_array

@@ -7,14 +7,14 @@ from math import inf
 
 import pytest
 
-from mergelake.core.manifest import PartManifest, encode_files
-from mergelake.core.names import PartInfo
-from mergelake.core.settings import TableSettings
-from mergelake.core.ttl import TtlInfo
-from mergelake.merge.ttl import DELETED, RECOMPRESSED
-from mergelake.merge.ttl_select import TtlMemory, TtlMerge, expired_parts, partition_times, select_ttl_merge
-from mergelake.order.ttl import TableTtl, table_ttl
-from mergelake.table.define import define
+from mergelake.core.model.manifest import PartManifest, encode_files
+from mergelake.core.model.names import PartInfo
+from mergelake.core.model.settings import TableSettings
+from mergelake.core.model.ttl import TtlInfo
+from mergelake.engines.ttl.ttl import TableTtl, table_ttl
+from mergelake.jobs.merge.ttl import DELETED, RECOMPRESSED
+from mergelake.jobs.merge.ttl_select import TtlMemory, TtlMerge, expired_parts, partition_times, select_ttl_merge
+from mergelake.table.definition.define import define
 
 NOW, LIMIT = 1_000_000, 1 << 30
 ROWS = table_ttl(define({"d": "DateTime", "k": "UInt8"}, order_by="k", ttl="d"))

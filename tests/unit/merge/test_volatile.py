@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from mergelake.core.manifest import PartFile, encode_files
-from mergelake.format.names import stream_file_name
-from mergelake.merge.plan import MergeTask
-from mergelake.merge.volatile import build_task, same_content, volatile_allowed
+from mergelake.core.model.manifest import PartFile, encode_files
+from mergelake.format.serializations.names import stream_file_name
+from mergelake.jobs.merge.plan import MergeTask
+from mergelake.jobs.merge.volatile import build_task, same_content, volatile_allowed
 from tests.helpers.manifests import SCHEMA, manifest
 from tests.helpers.volatile import Shared, here
 

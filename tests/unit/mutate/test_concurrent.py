@@ -8,8 +8,8 @@ import time
 import pytest
 
 import mergelake as ml
-from mergelake.log.state import State
-from mergelake.log.volatile import lacking
+from mergelake.log.model.state import State
+from mergelake.log.model.volatile import lacking
 
 
 def warehouse(settings: str = "", engine: str = "MergeTree") -> tuple[ml.Warehouse, ml.Table]:

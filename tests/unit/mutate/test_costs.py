@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.lake.mutating import submit_commands
-from mergelake.views.commands import Delete, Update
+from mergelake.api.python.mutating import submit_commands
+from mergelake.table.pending.commands import Delete, Update
 
 ROWS = 120_000
 COLUMNS = 20

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import TableSchema
+from mergelake.api.sql.parser import parse_one
+from mergelake.api.sql.statements import CreateTable
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import TableSchema
 from mergelake.expr.parser import parse
-from mergelake.mutate.expressions import settled
-from mergelake.mutate.validate import Submission, fixed_columns, unsupported_expression, validate
-from mergelake.sql.parser import parse_one
-from mergelake.sql.statements import CreateTable
-from mergelake.views.commands import Command, Delete, Update, commands_text, parse_commands
+from mergelake.jobs.mutate.expressions import settled
+from mergelake.jobs.mutate.validate import Submission, fixed_columns, unsupported_expression, validate
+from mergelake.table.pending.commands import Command, Delete, Update, commands_text, parse_commands
 
 # 2026-01-02 03:04:05.678 UTC
 NOW_MS = 1_767_323_045_678

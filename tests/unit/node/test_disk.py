@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.errors import CorruptDataError, MergelakeError, UnavailableError
-from mergelake.node import disk as disk_module
-from mergelake.node.disk import LocalDisk, copy_part, open_disk, sweep
-from mergelake.parts.reader import PartReader
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.errors import CorruptDataError, MergelakeError, UnavailableError
+from mergelake.jobs.node import disk as disk_module
+from mergelake.jobs.node.disk import LocalDisk, copy_part, open_disk, sweep
+from mergelake.parts.read.reader import PartReader
+from mergelake.store.objects.memory import MemoryStore
 from mergelake.testing.faulty_store import Fault, FaultyStore
 from tests.helpers.nodes import Lake, TinyNode
 

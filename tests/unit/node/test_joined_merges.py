@@ -2,14 +2,14 @@
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.log.operations import DropRange
-from mergelake.node.runner import TOGETHER_MAX
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.node.runner import TOGETHER_MAX
+from mergelake.log.model.operations import DropRange
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 
 SETTINGS = {"merge_upload_policy": "direct", "max_partitions_per_insert_block": 0, "merge_selector_base": 2}
 
@@ -37,7 +37,7 @@ def rows(table):
 
 
 def test_hundreds_of_merges_take_a_few_entries_and_gets(caplog):
-    caplog.set_level("INFO", "mergelake.node")
+    caplog.set_level("INFO", "mergelake.jobs.node")
     warehouse, table = lake()
     before = rows(table)
     version, counters = table.version, table.handle.store.counters

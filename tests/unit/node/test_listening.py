@@ -5,17 +5,17 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import InvalidInputError
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.log.operations import RenewLease
-from mergelake.merge.select import MergeSlots
-from mergelake.node.actions import NodeView, Renew, TableView
-from mergelake.node.disk import LocalDisk
-from mergelake.node.listening import OTHERS_MIN, OTHERS_S, Listening, Traffic
-from mergelake.node.plan import tick
-from mergelake.node.worker import TableWorker
+from mergelake.api.python import Warehouse
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import InvalidInputError
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.merge.select import MergeSlots
+from mergelake.jobs.node.actions import NodeView, Renew, TableView
+from mergelake.jobs.node.disk import LocalDisk
+from mergelake.jobs.node.listening import OTHERS_MIN, OTHERS_S, Listening, Traffic
+from mergelake.jobs.node.plan import tick
+from mergelake.jobs.node.worker import TableWorker
+from mergelake.log.model.operations import RenewLease
 from tests.helpers.manifests import SCHEMA
 from tests.helpers.nodes import Lake, TinyNode
 from tests.helpers.volatile import Shared

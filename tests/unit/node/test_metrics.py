@@ -11,17 +11,17 @@ from io import StringIO
 import msgspec
 import pytest
 
-from mergelake.cli.log_format import JsonFormatter
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import InternalError, MergelakeError, UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.node.metrics import TABLES_MAX, prometheus_text
-from mergelake.node.report import NodeReport, decode_report, encode_report
-from mergelake.node.status_server import REQUESTS_MAX, StatusServer
-from mergelake.node.throttle import Throttle
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.api.cli.log_format import JsonFormatter
+from mergelake.api.python import Warehouse
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import InternalError, MergelakeError, UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.node.metrics import TABLES_MAX, prometheus_text
+from mergelake.jobs.node.report import NodeReport, decode_report, encode_report
+from mergelake.jobs.node.status_server import REQUESTS_MAX, StatusServer
+from mergelake.jobs.node.throttle import Throttle
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 
 SCHEMA = define({"k": "UInt64"}, order_by="k", settings={"min_age_to_force_merge_seconds": 1})
 _SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+-]+)')
@@ -189,7 +189,7 @@ def test_http_answers_read_only_and_says_when_the_store_is_down():
 
 
 def test_idle_and_rude_clients_do_not_keep_others_out_for_long(monkeypatch):
-    monkeypatch.setattr("mergelake.node.status_server._Handler.timeout", 0.2)
+    monkeypatch.setattr("mergelake.jobs.node.status_server._Handler.timeout", 0.2)
     node = crowded(MemoryStore()).node()
     with StatusServer("127.0.0.1:0", node.report) as served:
         host, port = served.address.split(":")
@@ -256,7 +256,7 @@ def test_logs_are_one_json_object_a_line():
         node = crowded(MemoryStore(), "a").node("n1", local=MemoryStore())
         settled(node)
         node.drain()
-        logging.getLogger("mergelake.node").error('odd "text"\nin two lines')
+        logging.getLogger("mergelake.jobs.node").error('odd "text"\nin two lines')
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)

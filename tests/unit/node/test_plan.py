@@ -6,21 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from mergelake.core.names import PartInfo
-from mergelake.core.settings import GIB, MIB
-from mergelake.log.operations import (
-    AdoptVolatile,
-    AlterMetadata,
-    CancelVolatile,
-    DropRange,
-    KillMutation,
-    Mutation,
-    Publish,
-    RenewLease,
-)
-from mergelake.log.volatile import element_id
-from mergelake.merge.select import MergeSlots
-from mergelake.node.actions import (
+from mergelake.core.model.names import PartInfo
+from mergelake.core.model.settings import GIB, MIB
+from mergelake.jobs.merge.select import MergeSlots
+from mergelake.jobs.node.actions import (
     Abandon,
     Adopt,
     Build,
@@ -33,7 +22,18 @@ from mergelake.node.actions import (
     TableView,
     Upload,
 )
-from mergelake.node.plan import tick
+from mergelake.jobs.node.plan import tick
+from mergelake.log.model.operations import (
+    AdoptVolatile,
+    AlterMetadata,
+    CancelVolatile,
+    DropRange,
+    KillMutation,
+    Mutation,
+    Publish,
+    RenewLease,
+)
+from mergelake.log.model.volatile import element_id
 from tests.helpers.manifests import SCHEMA, manifest, schema_with
 from tests.helpers.volatile import Shared, here, only, plan
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.gc import collect as collect_module
-from mergelake.lake import Warehouse
-from mergelake.node import runner as runner_module
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.gc import collect as collect_module
+from mergelake.jobs.node import runner as runner_module
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 
 SCHEMA = define({"k": "UInt64"}, order_by="k", settings={"min_age_to_force_merge_seconds": 1})
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import UnavailableError
-from mergelake.core.names import PartInfo
-from mergelake.node.failures import AVOID_S, BACKOFF_MAX_S, FailureTracker
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import UnavailableError
+from mergelake.core.model.names import PartInfo
+from mergelake.jobs.node.failures import AVOID_S, BACKOFF_MAX_S, FailureTracker
 
 INFO = PartInfo.parse("all_1_5_1")
 

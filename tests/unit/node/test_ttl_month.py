@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.log.operations import DropParts, Publish
-from mergelake.parts.reader import PartReader
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
-from mergelake.table.handle import TableHandle
-from mergelake.table.insert import commit_parts, insert_target, write_blocks
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.log.model.operations import DropParts, Publish
+from mergelake.parts.read.reader import PartReader
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.write.insert import commit_parts, insert_target, write_blocks
 from tests.helpers.nodes import TinyNode
 
 HOUR, DAY = 3600, 86400

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from mergelake.core.errors import CorruptDataError, InvalidInputError, UnavailableError
-from mergelake.log.operations import AddVolatile, AdoptVolatile, CancelVolatile, DropRange, Publish, RenewLease
-from mergelake.merge.commit import merge_parts
-from mergelake.merge.plan import plan_merge
-from mergelake.node.actions import Build, Propose, PublishVolatile, Upload
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.errors import CorruptDataError, InvalidInputError, UnavailableError
+from mergelake.jobs.merge.commit import merge_parts
+from mergelake.jobs.merge.plan import plan_merge
+from mergelake.jobs.node.actions import Build, Propose, PublishVolatile, Upload
+from mergelake.log.model.operations import AddVolatile, AdoptVolatile, CancelVolatile, DropRange, Publish, RenewLease
+from mergelake.store.objects.memory import MemoryStore
 from mergelake.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
 from tests.helpers.nodes import Lake, TinyNode
 

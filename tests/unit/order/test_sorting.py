@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.types import parse_type
-from mergelake.order.sorting import sort_order
+from mergelake.core.types.types import parse_type
+from mergelake.engines.order.sorting import sort_order
 
 RNG = np.random.default_rng(7)
 
@@ -107,7 +107,7 @@ def test_order_is_that_of_clickhouse(oracle, kind):
 
 
 def storage(array, kind):
-    from mergelake.core.arrow import storage_type
+    from mergelake.core.types.arrow import storage_type
 
     wanted = storage_type(parse_type(kind))
     if kind.startswith("UUID"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mergelake.parts.cache import PartCache
+from mergelake.parts.read.cache import PartCache
 
 
 def test_the_least_recently_used_entry_goes_first() -> None:

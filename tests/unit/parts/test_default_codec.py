@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.core.settings import TableSettings
-from mergelake.log.operations import AlterMetadata
-from mergelake.log.state import ActivePart
-from mergelake.parts.default_codec import default_codec
-from mergelake.table.define import define
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.settings import TableSettings
+from mergelake.log.model.operations import AlterMetadata
+from mergelake.log.model.state import ActivePart
+from mergelake.parts.read.default_codec import default_codec
+from mergelake.table.definition.define import define
 from tests.helpers.codecs import data_methods, part_files, said_codec
 from tests.helpers.merging import SmallTable
 
@@ -155,7 +155,7 @@ def test_a_limit_of_0_and_a_codec_of_the_table_count_from_the_next_merge_on() ->
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_mutation_keeps_the_codec_of_the_part(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
-    monkeypatch.setattr("mergelake.parts.rewrite.REWRITTEN_WHOLE_BYTES", 1 << 60 if whole else 0)
+    monkeypatch.setattr("mergelake.parts.write.rewrite.REWRITTEN_WHOLE_BYTES", 1 << 60 if whole else 0)
     db = ml.connect(f"memory://codec-mutations-{whole}")
     db.sql(
         "CREATE TABLE t (k UInt64, a UInt64, b String) ENGINE = MergeTree ORDER BY k SETTINGS min_bytes_for_zstd = 5000"

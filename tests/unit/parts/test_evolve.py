@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.schema import TypeChange
-from mergelake.core.types import parse_type
-from mergelake.parts.evolve import can_evolve, converted, evolve, may_fail
+from mergelake.core.model.schema import TypeChange
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
+from mergelake.parts.read.evolve import can_evolve, converted, evolve, may_fail
 
 YES = [
     ("UInt8", "UInt64"),

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.parts import reader
+from mergelake.parts.read import reader
 
 ROWS = 600_000
 SLACK = 6 << 20

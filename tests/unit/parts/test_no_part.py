@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.parts import adopt
+from mergelake.core.base.errors import MergelakeError
+from mergelake.parts.tools import adopt
 
 
 def test_a_directory_with_much_below_it_is_not_gone_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

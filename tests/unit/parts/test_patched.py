@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.core.names import PartInfo, patched_partition
-from mergelake.parts.adopt import open_directory
-from mergelake.parts.patched import Change, PatchedPart, PatchRows, latest, scattered
-from mergelake.parts.patches import PatchPart, active, find_patches, naming
-from mergelake.parts.reader import PartReader
-from mergelake.store.directory import DirectoryStore
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.names import PartInfo, patched_partition
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.tools.adopt import open_directory
+from mergelake.parts.tools.patched import Change, PatchedPart, PatchRows, latest, scattered
+from mergelake.parts.tools.patches import PatchPart, active, find_patches, naming
+from mergelake.store.objects.directory import DirectoryStore
 
 HASH = "0123456789abcdef" * 2
 Row = tuple[int, int, int, int]  # block, place, version, value

@@ -10,21 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import CorruptDataError, InvalidInputError, MergelakeError
-from mergelake.core.ids import SeededIds
-from mergelake.core.manifest import PartManifest
-from mergelake.core.manifest_json import ManifestJson, decode_manifest
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.format.checksums import decode_checksums
-from mergelake.format.partition import partition_keys
-from mergelake.parts.cache import PartCache
-from mergelake.parts.listing import plain_files
-from mergelake.parts.part_spec import PartSpec
-from mergelake.parts.reader import PartReader
-from mergelake.parts.writer import PartWriter
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import CorruptDataError, InvalidInputError, MergelakeError
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.model.manifest import PartManifest
+from mergelake.core.model.manifest_json import ManifestJson, decode_manifest
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.format.files.checksums import decode_checksums
+from mergelake.format.files.partition import partition_keys
+from mergelake.parts.read.cache import PartCache
+from mergelake.parts.read.listing import plain_files
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.write.part_spec import PartSpec
+from mergelake.parts.write.writer import PartWriter
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.parts import part_target, write_block
 from tests.helpers.random_arrays import TYPES, equal, random_array
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from mergelake.core.errors import UnavailableError
-from mergelake.parts import spool as module
-from mergelake.parts.spool import Spool
-from mergelake.store.memory import MemoryStore
-from mergelake.store.protocol import Buffer
+from mergelake.core.base.errors import UnavailableError
+from mergelake.parts.write import spool as module
+from mergelake.parts.write.spool import Spool
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.protocol import Buffer
 
 
 def _write(spool: Spool, name: str, *chunks: bytes) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from mergelake.core.errors import InternalError
-from mergelake.parts.steps import ReadStep, join_ranges, plan_steps, plan_windows
+from mergelake.core.base.errors import InternalError
+from mergelake.parts.read.steps import ReadStep, join_ranges, plan_steps, plan_windows
 
 
 def test_neighbouring_granules_make_batches_of_about_the_wanted_rows() -> None:

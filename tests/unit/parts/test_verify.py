@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.manifest import PartManifest
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.format.partition import partitions_of
-from mergelake.parts.public import read_part
-from mergelake.parts.reader import PartReader
-from mergelake.parts.verify import Problem, check_part
-from mergelake.store.memory import MemoryStore
+from mergelake.core.model.manifest import PartManifest
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.format.files.partition import partitions_of
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.tools.public import read_part
+from mergelake.parts.tools.verify import Problem, check_part
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.parts import part_target, write_block
 
 KINDS = {"k": parse_type("Int64"), "day": parse_type("Date"), "s": parse_type("Nullable(String)")}
@@ -105,7 +105,7 @@ def test_a_manifest_that_lies_is_found() -> None:
 
 
 def test_read_part_is_the_short_way_in(tmp_path: Any) -> None:
-    from mergelake.parts.listing import plain_files
+    from mergelake.parts.read.listing import plain_files
 
     store = MemoryStore()
     manifest = _part(store, full=False)

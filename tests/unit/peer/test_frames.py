@@ -5,10 +5,10 @@ import socket
 import pytest
 from hypothesis import given, strategies as st
 
-from mergelake.core.clock import SystemClock
-from mergelake.core.errors import InvalidInputError
-from mergelake.peer.address import address_of, parse_address
-from mergelake.peer.frames import FRAME_MAX, Closed, Garbled, Stream, frame, parse_request, request
+from mergelake.core.base.clock import SystemClock
+from mergelake.core.base.errors import InvalidInputError
+from mergelake.store.peer.address import address_of, parse_address
+from mergelake.store.peer.frames import FRAME_MAX, Closed, Garbled, Stream, frame, parse_request, request
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from mergelake.core.clock import SystemClock
-from mergelake.core.errors import InvalidInputError
-from mergelake.core.ids import RandomIds
-from mergelake.peer import Listener, NotSent, PeerClient, UnknownOutcome, client, listener
-from mergelake.peer.auth import GREETING, introduce
-from mergelake.peer.frames import Stream, request
+from mergelake.core.base.clock import SystemClock
+from mergelake.core.base.errors import InvalidInputError
+from mergelake.core.base.ids import RandomIds
+from mergelake.store.peer import Listener, NotSent, PeerClient, UnknownOutcome, client, listener
+from mergelake.store.peer.auth import GREETING, introduce
+from mergelake.store.peer.frames import Stream, request
 
 CLOCK, IDS = SystemClock(), RandomIds()
 TOKEN = "a token"

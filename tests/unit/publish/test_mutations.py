@@ -6,15 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.mutate.submit import kill
-from mergelake.publish.plan import shown_token
-from mergelake.publish.publish import follow, publish, unpublish
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.mutate.submit import kill
+from mergelake.jobs.publish.plan import shown_token
+from mergelake.jobs.publish.publish import follow, publish, unpublish
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 
 DAY = 86400
 ROWS = 30_000

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.gc.fsck import fsck
-from mergelake.log.operations import AdvanceGcHorizon, DropParts, DropRange
-from mergelake.publish import publish as publishing
-from mergelake.publish.plan import shown_token
-from mergelake.publish.publish import publish
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
-from mergelake.table.handle import TableHandle
-from mergelake.table.insert import commit_parts, insert_target, write_blocks
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.gc.fsck import fsck
+from mergelake.jobs.publish import publish as publishing
+from mergelake.jobs.publish.plan import shown_token
+from mergelake.jobs.publish.publish import publish
+from mergelake.log.model.operations import AdvanceGcHorizon, DropParts, DropRange
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.write.insert import commit_parts, insert_target, write_blocks
 
 SCHEMA = define({"p": "UInt8", "k": "UInt8"}, partition_by="p", order_by="k")
 

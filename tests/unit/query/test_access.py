@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.order.modes import ENGINES
+from mergelake.core.base.errors import MergelakeError
+from mergelake.engines.rules.modes import ENGINES
 from mergelake.query.embedded import engine
 from mergelake.query.statement.access import (
     FIXED_SETTINGS,

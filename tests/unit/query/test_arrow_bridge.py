@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.convert.storage import to_public, to_storage
-from mergelake.core.arrow import arrow_type, storage_type
-from mergelake.core.types import is_nullable, parse_type
+from mergelake.core.convert.storage import to_public, to_storage
+from mergelake.core.types.arrow import arrow_type, storage_type
+from mergelake.core.types.types import is_nullable, parse_type
 from mergelake.expr import bind, parse
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.arrow_bridge import exact_expression, parse_types, to_public as answer_to_public
-from mergelake.scan.source import evaluate, joined
+from mergelake.scan.read.source import evaluate, joined
 
 CASES = [
     ("UInt8", "[0, 255]"),

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import Column
-from mergelake.core.types import parse_type
+from mergelake.api.sql.database import Database, connect
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import Column
+from mergelake.core.types.types import parse_type
 from mergelake.query import in_place, table_source
 from mergelake.query.attach import attached, attaching, part_set
 from mergelake.query.attach.attached import AttachedSets
@@ -19,7 +20,6 @@ from mergelake.query.attach.attaching import DATABASE
 from mergelake.query.attach.part_set import PartSet, differs
 from mergelake.query.embedded import engine, progress
 from mergelake.query.select import run_select
-from mergelake.sql.database import Database, connect
 from tests.helpers.attached import attach_at_once
 
 PLAIN = "SETTINGS min_bytes_for_full_part_storage = 0"

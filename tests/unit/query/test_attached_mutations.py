@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import Column
-from mergelake.core.types import parse_type
-from mergelake.log.operations import AlterMetadata, KillMutation
+from mergelake.api.sql.database import Database, connect
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import Column
+from mergelake.core.types.types import parse_type
+from mergelake.log.model.operations import AlterMetadata, KillMutation
 from mergelake.query import in_place
 from mergelake.query.attach import attached
 from mergelake.query.select import run_select
-from mergelake.sql.database import Database, connect
 from tests.helpers.attached import attach_at_once
 
 PLAIN = "SETTINGS min_bytes_for_full_part_storage = 0"

@@ -13,8 +13,8 @@ from contextlib import suppress
 import pytest
 
 import mergelake as ml
-from mergelake.core.cancel import CancelToken, check, running
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.cancel import CancelToken, check, running
+from mergelake.core.base.errors import MergelakeError
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.piping import begin
 

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from mergelake.core.errors import CorruptDataError, NotFoundError
+from mergelake.core.base.errors import CorruptDataError, NotFoundError
 from mergelake.query.attach.endpoint import Endpoint
 
 DATA = bytes(range(200))

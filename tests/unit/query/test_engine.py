@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import CorruptDataError, MergelakeError
+from mergelake.core.base.errors import CorruptDataError, MergelakeError
 from mergelake.query.embedded import engine
 
 SCHEMA = pa.schema([pa.field("z", pa.int64(), nullable=False)])

@@ -89,7 +89,7 @@ def test_a_process_ends_cleanly_while_a_thread_of_it_is_about_to_enter_clickhous
 def test_who_asks_while_the_process_ends_is_refused_and_its_thread_ends_without_a_word(tmp_path: Path) -> None:
     code = f"""
 import atexit, threading
-from mergelake.core.errors import UnavailableError
+from mergelake.core.base.errors import UnavailableError
 from mergelake.query.embedded import engine
 
 def late():

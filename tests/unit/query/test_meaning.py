@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
+from mergelake.api.sql.database import Database, connect
+from mergelake.core.base.errors import MergelakeError
 from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings import keeps_conditions
 from mergelake.query.statement.settings_semantics import statement_settings
-from mergelake.sql.database import Database, connect
 
 
 @pytest.fixture(scope="module")

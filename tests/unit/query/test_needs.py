@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mergelake.core.types import DataType, parse_type
+from mergelake.core.types.types import DataType, parse_type
 from mergelake.query.source import Layers, ReadRequest
 from mergelake.query.statement.needs import wanted
 from mergelake.query.statement.rewrite import rewrite

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from mergelake.core.cancel import CancelToken, running
-from mergelake.core.errors import CorruptDataError, MergelakeError
+from mergelake.core.base.cancel import CancelToken, running
+from mergelake.core.base.errors import CorruptDataError, MergelakeError
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.piping import ByteStream, begin
 from mergelake.query.embedded.streamed import Batches

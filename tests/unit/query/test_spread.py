@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import error
+from mergelake.api.sql.database import Database, connect
+from mergelake.core.base.errors import error
 from mergelake.query.attach import attached
 from mergelake.query.attach.attaching import NotAttachedError
 from mergelake.query.context import Context
@@ -19,7 +20,6 @@ from mergelake.query.spread.chosen import choose_executor
 from mergelake.query.spread.final_shares import cuts
 from mergelake.query.spread.materialising import edited, shared_cte, subqueries, with_ctes_in_place
 from mergelake.query.statement.select_parser import parse_select
-from mergelake.sql.database import Database, connect
 from tests.helpers.tasks import TasksHere
 
 

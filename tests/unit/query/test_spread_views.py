@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from mergelake.api.sql.database import Database, connect
 from mergelake.query.attach import attached
 from mergelake.query.context import Context
 from mergelake.query.explain import explain
 from mergelake.query.result import QueryResult
 from mergelake.query.select import run_select
-from mergelake.sql.database import Database, connect
 from tests.helpers.tasks import TasksHere
 
 SPREAD = [

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from mergelake.core.cancel import CancelToken
-from mergelake.core.errors import CorruptDataError, MergelakeError
-from mergelake.parts.cache import PartCache
-from mergelake.parts.flight import CoreSlots, Limits, in_flight
-from mergelake.scan.plan import plan_scan
-from mergelake.scan.read import read_items
-from mergelake.scan.request import ScanRequest
+from mergelake.core.base.cancel import CancelToken
+from mergelake.core.base.errors import CorruptDataError, MergelakeError
+from mergelake.parts.read.cache import PartCache
+from mergelake.parts.read.flight import CoreSlots, Limits, in_flight
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.read.plan import plan_scan
+from mergelake.scan.read.read import read_items
 from tests.helpers.far_store import FarStore
 from tests.helpers.scans import ScanTable, make_schema
 
@@ -89,7 +89,7 @@ def test_no_more_requests_wait_at_once_than_the_option_says() -> None:
 
 
 def test_no_more_bytes_are_under_way_than_the_option_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mergelake.scan.ahead.JOB_BYTES", (1, 100_000))  # a part a job, as stored and as an array
+    monkeypatch.setattr("mergelake.scan.read.ahead.JOB_BYTES", (1, 100_000))  # a part a job, as stored and as an array
     for budget in (300_000, 1_000_000):
         made = table(20, read_ahead_bytes=str(budget))
         store = cold(made)
@@ -113,7 +113,7 @@ def test_small_parts_are_fetched_whole_and_once() -> None:
 
 
 def test_small_parts_that_cannot_be_kept_are_read_by_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mergelake.parts.cache.DATA_BYTES", 20_000)
+    monkeypatch.setattr("mergelake.parts.read.cache.DATA_BYTES", 20_000)
     made = table(30, 200, PACKED)
     store = cold(made)
     assert len(read(made, ScanRequest(("text",)))) == 6000
@@ -136,8 +136,8 @@ def test_a_look_up_is_a_round_for_the_index_and_one_for_the_data(settings: dict[
 
 
 def test_columns_of_rows_that_fail_are_not_fetched_where_they_are_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mergelake.scan.filter.TOGETHER_BYTES", 1000)
-    monkeypatch.setattr("mergelake.scan.ahead.TOGETHER_BYTES", 1000)
+    monkeypatch.setattr("mergelake.scan.read.filter.TOGETHER_BYTES", 1000)
+    monkeypatch.setattr("mergelake.scan.read.ahead.TOGETHER_BYTES", 1000)
     made = table(1, 5000)
     read(made, ScanRequest())
     store = made.store
@@ -246,8 +246,8 @@ def scan_threads() -> Iterator[str]:
 
 @pytest.mark.parametrize("options", [{}, {"ordered": True}], ids=["", "ordered"])
 def test_a_read_that_is_given_up_leaves_no_thread(monkeypatch: pytest.MonkeyPatch, options: dict[str, bool]) -> None:
-    monkeypatch.setattr("mergelake.scan.ahead.JOB_BYTES", (1, 20_000))
-    monkeypatch.setattr("mergelake.scan.layers.LAYER_ROWS", 500)
+    monkeypatch.setattr("mergelake.scan.read.ahead.JOB_BYTES", (1, 20_000))
+    monkeypatch.setattr("mergelake.scan.read.layers.LAYER_ROWS", 500)
     made = table(10)
     plan = plan_scan(made.store, "t", made.handle.snapshot(), ScanRequest(**options), made.caches)
     batches = read_items(made.store, "t", plan, caches=made.caches, threads=2)

@@ -9,13 +9,14 @@ from unittest import mock
 import pytest
 
 import mergelake as ml
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.log import layout, segments
-from mergelake.log.operations import DropParts
-from mergelake.scan import by_key, plan
-from mergelake.scan.request import ScanRequest
-from mergelake.table.handle import TableHandle
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.log.model.operations import DropParts
+from mergelake.log.storage import layout, segments
+from mergelake.scan.prune import by_key
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.read import plan
+from mergelake.table.handle.handle import TableHandle
 from tests.helpers.predicates import TABLES, random_predicate, random_rows
 from tests.helpers.scans import ScanTable, make_schema
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.schema import Column
-from mergelake.core.types import STRING, parse_type
-from mergelake.scan.analyze import analyze
-from mergelake.scan.describe import describe
-from mergelake.scan.hyperrectangles import KeyTable
-from mergelake.scan.keys import scan_keys
-from mergelake.scan.predicate import bound_conjuncts, conjunction
-from mergelake.scan.prune import mark_ranges, search_algorithm
-from mergelake.scan.request import ScanRequest
+from mergelake.core.model.schema import Column
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import STRING, parse_type
+from mergelake.scan.prune.analyze import analyze
+from mergelake.scan.prune.describe import describe
+from mergelake.scan.prune.hyperrectangles import KeyTable
+from mergelake.scan.prune.keys import scan_keys
+from mergelake.scan.prune.predicate import bound_conjuncts, conjunction
+from mergelake.scan.prune.prune import mark_ranges, search_algorithm
+from mergelake.scan.prune.request import ScanRequest
 from tests.helpers.scans import make_schema
 
 CASES = Path(__file__).parents[2] / "cases" / "scan_pruning.txt"

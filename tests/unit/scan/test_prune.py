@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.types import STRING, Int, Nullable
-from mergelake.scan.condition import (
+from mergelake.core.types.types import STRING, Int, Nullable
+from mergelake.scan.prune.condition import (
     And,
     Condition,
     Constant,
@@ -20,8 +20,8 @@ from mergelake.scan.condition import (
     is_continuous,
     is_useless,
 )
-from mergelake.scan.hyperrectangles import KeyConditionEvaluator, KeyTable
-from mergelake.scan.prune import BINARY_SEARCH, EXCLUSION_SEARCH, join, mark_ranges, search_algorithm
+from mergelake.scan.prune.hyperrectangles import KeyConditionEvaluator, KeyTable
+from mergelake.scan.prune.prune import BINARY_SEARCH, EXCLUSION_SEARCH, join, mark_ranges, search_algorithm
 from tests.helpers.work import bytecodes
 
 INT = Int(32, signed=True)

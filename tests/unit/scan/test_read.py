@@ -8,17 +8,17 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import InvalidInputError, MergelakeError
-from mergelake.core.schema import Column
-from mergelake.core.types import parse_type
-from mergelake.scan.explain import explain_text
-from mergelake.scan.filter import RowSelection
-from mergelake.scan.pieces import cut_pieces
-from mergelake.scan.plan import ScanItem
-from mergelake.scan.read import read_items
-from mergelake.scan.request import ScanRequest
-from mergelake.scan.stats import ScanStats
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.errors import InvalidInputError, MergelakeError
+from mergelake.core.model.schema import Column
+from mergelake.core.types.types import parse_type
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.read.explain import explain_text
+from mergelake.scan.read.filter import RowSelection
+from mergelake.scan.read.pieces import cut_pieces
+from mergelake.scan.read.plan import ScanItem
+from mergelake.scan.read.read import read_items
+from mergelake.scan.read.stats import ScanStats
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.far_store import FarStore
 from tests.helpers.scans import ScanTable, make_schema
 
@@ -174,8 +174,8 @@ def test_columns_that_nobody_asks_for_are_not_fetched() -> None:
 
 
 def test_ordered_reading_keeps_the_order_of_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mergelake.scan.pieces.PIECE_BYTES", 20_000)
-    monkeypatch.setattr("mergelake.scan.ahead.JOB_BYTES", (1, 2_000))
+    monkeypatch.setattr("mergelake.scan.read.pieces.PIECE_BYTES", 20_000)
+    monkeypatch.setattr("mergelake.scan.read.ahead.JOB_BYTES", (1, 2_000))
     table = many()
     batches = list(table.batches(ScanRequest(("k",)), threads=2, ordered=True))
     assert len(batches) > 3
@@ -190,7 +190,7 @@ def test_column_added_later_reads_as_its_default() -> None:
     added = tuple(Column(10 + i, n, parse_type(kind), d, e) for i, (n, kind, d, e) in enumerate(kinds))
     snapshot = table.handle.snapshot()
     later = replace(snapshot, schema=replace(snapshot.schema, columns=(*snapshot.schema.columns, *added)))
-    from mergelake.scan.plan import plan_scan
+    from mergelake.scan.read.plan import plan_scan
 
     plan = plan_scan(table.store, "t", later, ScanRequest(("k", "w", "x", "y"), where="y > 204"))
     rows = [row for batch in read_items(table.store, "t", plan) for row in batch.to_pylist()]

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from mergelake.core.errors import CorruptDataError
-from mergelake.core.schema import SkipIndex
-from mergelake.core.types import parse_type
-from mergelake.parts import index_reader
-from mergelake.parts.cache import PartCache
-from mergelake.scan.explain import explain_text
-from mergelake.scan.plan import plan_scan
-from mergelake.scan.request import ScanRequest
+from mergelake.core.base.errors import CorruptDataError
+from mergelake.core.model.schema import SkipIndex
+from mergelake.core.types.types import parse_type
+from mergelake.parts.read import index_reader
+from mergelake.parts.read.cache import PartCache
+from mergelake.scan.prune.request import ScanRequest
+from mergelake.scan.read.explain import explain_text
+from mergelake.scan.read.plan import plan_scan
 from tests.helpers.scans import ScanTable, make_schema
 
 LEARNING = make_schema(

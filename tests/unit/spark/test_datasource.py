@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from mergelake.core.errors import MergelakeError
-from mergelake.lake import Warehouse
-from mergelake.spark.datasource import MergelakeDataSource
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.api.spark.datasource import MergelakeDataSource
+from mergelake.core.base.errors import MergelakeError
+from mergelake.table.definition.define import define
 
 SCHEMA = define({"k": "Int64"}, order_by="k")
 BATCH = pa.record_batch({"k": pa.array([1, 2, 3], pa.int64())})

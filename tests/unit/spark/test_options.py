@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from mergelake.core.errors import MergelakeError
-from mergelake.spark.options import read_options, write_options
+from mergelake.api.spark.options import read_options, write_options
+from mergelake.core.base.errors import MergelakeError
 
 PATH = {"path": "/w/default.t"}
 

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.convert.storage import to_storage
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import DataType, parse_type
-from mergelake.format.values import encode_values
-from mergelake.spark.types import spark_schema, to_spark
+from mergelake.api.spark.types import spark_schema, to_spark
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.convert.storage import to_storage
+from mergelake.core.types.types import DataType, parse_type
+from mergelake.format.serializations.values import encode_values
 from tests.helpers.random_arrays import random_array
 from tests.helpers.random_types import DICTIONARIES, GEO, LEAVES
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from mergelake.core.errors import MergelakeError, NotFoundError
-from mergelake.sql.database import Database, connect, fill_parameters
-from mergelake.sql.show import create_table_text
+from mergelake.api.sql.database import Database, connect, fill_parameters
+from mergelake.api.sql.show import create_table_text
+from mergelake.core.base.errors import MergelakeError, NotFoundError
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mergelake
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
 
 
 @pytest.mark.parametrize("value", [-1, -0.5, math.nan, math.inf, "1", None, True])

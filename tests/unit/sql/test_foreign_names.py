@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
+from mergelake.api.sql.database import Database, connect
+from mergelake.api.sql.foreign import REFUSED, SAME_ANYWHERE
+from mergelake.api.sql.system_tables import system_table_names
+from mergelake.core.base.errors import MergelakeError
 from mergelake.query.embedded import engine
-from mergelake.sql.database import Database, connect
-from mergelake.sql.foreign import REFUSED, SAME_ANYWHERE
-from mergelake.sql.system_tables import system_table_names
 
 OURS_ALONE = {"freshness", "nodes", "part_log", "query_log"}
 """Tables of `system` that the embedded ClickHouse does not have, the last two unless it is configured."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import parse_type
-from mergelake.sql.database import Database, connect
-from mergelake.sql.values import read_values
+from mergelake.api.sql.database import Database, connect
+from mergelake.api.sql.values import read_values
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.types import parse_type
 from tests.helpers.work import bytecodes
 
 CREATE = """CREATE TABLE t (k UInt64, s String, d Date, n Nullable(Int32), a Array(UInt8), x Decimal(9, 2),

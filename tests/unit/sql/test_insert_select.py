@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
+from mergelake.api.sql import insert_select
+from mergelake.core.base.errors import MergelakeError
 from mergelake.query.embedded import streamed
-from mergelake.sql import insert_select
 
 pytestmark = pytest.mark.chdb
 ROWS = 100_000

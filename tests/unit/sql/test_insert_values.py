@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.errors import MergelakeError, UnavailableError
+from mergelake.api.sql.database import Database, connect
+from mergelake.core.base.errors import MergelakeError, UnavailableError
 from mergelake.query.embedded import engine
-from mergelake.sql.database import Database, connect
 
 CREATE = """CREATE TABLE t (k UInt8, s String DEFAULT concat('d', toString(n)), n UInt8 DEFAULT k + 1, a Array(UInt8),
     t DateTime('UTC'), f Float32, u Nullable(String)) ENGINE = MergeTree ORDER BY k"""
@@ -173,7 +173,7 @@ def test_plain_values_need_no_clickhouse_and_others_say_what_to_install(
     ],
 )  # fmt: skip
 def test_enums_are_declared_as_in_clickhouse(text: str, expected: str, oracle: Any) -> None:
-    from mergelake.core.types import parse_type
+    from mergelake.core.types.types import parse_type
 
     oracle.query("DROP TABLE IF EXISTS enums")
     try:

@@ -10,12 +10,12 @@ from unittest.mock import patch
 import pytest
 
 import mergelake as ml
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError
-from mergelake.sql import statements as s
-from mergelake.sql.parser import parse_one
-from mergelake.sql.subqueries import Subqueries
-from mergelake.store.memory import MemoryStore
+from mergelake.api.sql import statements as s
+from mergelake.api.sql.parser import parse_one
+from mergelake.api.sql.subqueries import Subqueries
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import MergelakeError
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.refusals import refused
 
 PAIRS = "CAST([(1, 'x'), (2, 'y')], 'Array(Tuple(UInt64, String))')"

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import mergelake as ml
-from mergelake.core.cancel import CancelToken, check, running
-from mergelake.core.errors import MergelakeError
-from mergelake.lake.warehouse import Warehouse
-from mergelake.sql import database
-from mergelake.sql.optimistic import read_beside
+from mergelake.api.python.warehouse import Warehouse
+from mergelake.api.sql import database
+from mergelake.api.sql.optimistic import read_beside
+from mergelake.core.base.cancel import CancelToken, check, running
+from mergelake.core.base.errors import MergelakeError
 from tests.helpers.far_store import FarStore
 
 COUNT = "SELECT count(), sum(k), max(s) FROM t WHERE k >= 0"

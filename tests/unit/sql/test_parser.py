@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.errors import MergelakeError, UnsupportedError
-from mergelake.core.schema import SkipIndex
-from mergelake.core.types import parse_type
-from mergelake.sql import statements as s
-from mergelake.sql.parser import parse_one, parse_script
+from mergelake.api.sql import statements as s
+from mergelake.api.sql.parser import parse_one, parse_script
+from mergelake.core.base.errors import MergelakeError, UnsupportedError
+from mergelake.core.model.schema import SkipIndex
+from mergelake.core.types.types import parse_type
 
 
 def _altered(*commands: s.PartitionCommand) -> s.AlterPartitions:

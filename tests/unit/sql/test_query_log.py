@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.sql.database import Database, connect
-from mergelake.sql.system_counters import disk_rows
+from mergelake.api.python import Warehouse
+from mergelake.api.sql.database import Database, connect
+from mergelake.api.sql.system_counters import disk_rows
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.ids import SeededIds
 from mergelake.store import open_store
-from mergelake.store.memory import MemoryStore
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.far_store import FarStore
 
 LOG = "SELECT toString(type), query_kind, query FROM system.query_log"

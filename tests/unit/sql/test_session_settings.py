@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.sql.database import Database, connect
+from mergelake.api.sql.database import Database, connect
+from mergelake.core.base.errors import MergelakeError
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
 from mergelake.query import answer, in_place
 from mergelake.query.attach import attached
 from mergelake.query.attach.attached import AttachedSets
@@ -82,7 +82,7 @@ def test_of_a_large_result_no_more_is_read_than_is_asked_for(
 ) -> None:
     monkeypatch.setattr(answer, "HELD_BYTES", 1 << 20)
     monkeypatch.setattr(streamed, "AHEAD_BYTES", 1 << 20)
-    monkeypatch.setattr("mergelake.scan.pieces.PIECE_BYTES", 1 << 20)
+    monkeypatch.setattr("mergelake.scan.read.pieces.PIECE_BYTES", 1 << 20)
     result = table.sql("SELECT * FROM t")
     time.sleep(0.2)
     first = result.stats.rows_read

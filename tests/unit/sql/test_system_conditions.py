@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.sql.database import Database
-from mergelake.sql.system_conditions import conditions_of, is_understood
-from mergelake.store.memory import MemoryStore
+from mergelake.api.python import Warehouse
+from mergelake.api.sql.database import Database
+from mergelake.api.sql.system_conditions import conditions_of, is_understood
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.store.objects.memory import MemoryStore
 
 PART_LOG = ("database", "table", "event_date", "event_time", "event_time_microseconds", "version", "rows")
 NOW_MS = 1_700_000_000_000

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.log.operations import Mutation
-from mergelake.node.actions import Build
-from mergelake.node.report import NodeReport, Requests, VolatileWork, Work, volatile_work
-from mergelake.sql.database import Database
-from mergelake.sql.system_nodes import merge_rows
-from mergelake.store.memory import MemoryStore
+from mergelake.api.python import Warehouse
+from mergelake.api.sql.database import Database
+from mergelake.api.sql.system_nodes import merge_rows
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.node.actions import Build
+from mergelake.jobs.node.report import NodeReport, Requests, VolatileWork, Work, volatile_work
+from mergelake.log.model.operations import Mutation
+from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.volatile import MIB, START_MS, Shared
 
 MERGES = "SELECT result_part_name, is_volatile, num_parts, total_rows, state, node, progress FROM system.merges"
@@ -76,7 +76,7 @@ def test_secrets_of_leases_are_not_shown():
     store = MemoryStore()
     db = database(store)
     filled(db, 1)
-    from mergelake.log.operations import RenewLease
+    from mergelake.log.model.operations import RenewLease
 
     db.table("t").handle.log.commit(lambda state: [RenewLease("n", 1, 1, "host:1", "very-secret", False)])
     text = db.sql("SELECT * FROM system.nodes").text("Vertical")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.log.operations import AdvanceGcHorizon
-from mergelake.sql.database import Database
-from mergelake.store.memory import MemoryStore
+from mergelake.api.python import Warehouse
+from mergelake.api.sql.database import Database
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.log.model.operations import AdvanceGcHorizon
+from mergelake.store.objects.memory import MemoryStore
 
 EVENTS = "SELECT version, toString(event_type), kind, part_name, rows FROM system.part_log ORDER BY version, event_type"
 

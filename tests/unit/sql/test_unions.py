@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
+from mergelake.core.base.errors import MergelakeError
 from tests.helpers.refusals import refused
 
 

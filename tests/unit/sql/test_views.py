@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.spark.locate import TablePath
+from mergelake.api.spark.locate import TablePath
+from mergelake.core.base.errors import MergelakeError
 from tests.helpers.refusals import refused
 
 

@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import InvalidInputError, NotFoundError
-from mergelake.store import Store, StoreSpec, cached as cached_module, open_store
-from mergelake.store.cache_dir import CacheDir
-from mergelake.store.cached import CachedStore, beneath, is_part_object
-from mergelake.store.directory import DirectoryStore
-from mergelake.store.memory import MemoryStore
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import InvalidInputError, NotFoundError
+from mergelake.store import Store, StoreSpec, open_store
+from mergelake.store.cache import cached as cached_module
+from mergelake.store.cache.cache_dir import CacheDir
+from mergelake.store.cache.cached import CachedStore, beneath, is_part_object
+from mergelake.store.objects.directory import DirectoryStore
+from mergelake.store.objects.memory import MemoryStore
 from mergelake.testing.store_contract import StoreContract
 from tests.helpers.cached import KEYS, files, filled, over
 

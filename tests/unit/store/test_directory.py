@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.errors import InvalidInputError, NotFoundError, UnavailableError
+from mergelake.core.base.errors import InvalidInputError, NotFoundError, UnavailableError
 from mergelake.store import Lost, OutcomeUnknown, Stored, open_store
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hypothesis import given, strategies as st
 
-from mergelake.store.intervals import Intervals
+from mergelake.store.cache.intervals import Intervals
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from mergelake.core.errors import CorruptDataError, InvalidInputError, MergelakeError, NotFoundError
+from mergelake.core.base.errors import CorruptDataError, InvalidInputError, MergelakeError, NotFoundError
 from mergelake.store import Lost, Stored, open_store
-from mergelake.store.protocol import Store
+from mergelake.store.objects.protocol import Store
 
 
 @pytest.fixture

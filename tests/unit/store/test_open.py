@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from mergelake.core.errors import InvalidInputError
+from mergelake.core.base.errors import InvalidInputError
 from mergelake.store import StoreSpec, open_store
-from mergelake.store.bucket import BucketStore
-from mergelake.store.buckets import bucket_options
-from mergelake.store.directory import DirectoryStore
-from mergelake.store.memory import MemoryStore
+from mergelake.store.objects.bucket import BucketStore
+from mergelake.store.objects.buckets import bucket_options
+from mergelake.store.objects.directory import DirectoryStore
+from mergelake.store.objects.memory import MemoryStore
 
 KEYS = {"access_key_id": "id", "secret_access_key": "hidden-one"}
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mergelake.core.errors import InvalidInputError, UnavailableError
-from mergelake.core.ids import SeededIds
+from mergelake.core.base.errors import InvalidInputError, UnavailableError
+from mergelake.core.base.ids import SeededIds
 from mergelake.store import Buffer, PutOutcome, Stored, open_store
-from mergelake.store.memory import MemoryStore
-from mergelake.store.probe import probe_create_if_absent
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.store.objects.probe import probe_create_if_absent
 from mergelake.testing.faulty_store import Fault, FaultyStore
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mergelake.store import Store, open_store
-from mergelake.store.memory import MemoryStore
+from mergelake.store.objects.memory import MemoryStore
 from mergelake.testing.faulty_store import FaultyStore
 from mergelake.testing.store_contract import StoreContract
 

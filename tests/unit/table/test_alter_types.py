@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import mergelake as ml
-from mergelake.core.schema import TableSchema
+from mergelake.core.model.schema import TableSchema
 from tests.helpers.refusals import refused
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.types import parse_type
-from mergelake.log.conflict import check
-from mergelake.log.operations import AddVolatile, MergeRecipe
-from mergelake.node.actions import PublishVolatile, Upload
-from mergelake.table.alter.columns import AddColumn, ColumnDefinition, DropColumn, RenameColumn
-from mergelake.table.alter.commit import alter
-from mergelake.table.alter.modify_column import ClearColumn, ModifyColumn
-from mergelake.table.volatile_reads import OFF
+from mergelake.core.types.types import parse_type
+from mergelake.jobs.node.actions import PublishVolatile, Upload
+from mergelake.log.model.conflict import check
+from mergelake.log.model.operations import AddVolatile, MergeRecipe
+from mergelake.table.definition.columns import AddColumn, ColumnDefinition, DropColumn, RenameColumn
+from mergelake.table.definition.commit import alter
+from mergelake.table.definition.modify_column import ClearColumn, ModifyColumn
+from mergelake.table.volatile.volatile_reads import OFF
 from tests.helpers.nodes import Lake, TinyNode
 from tests.helpers.peer_reads import Reader, serving
 from tests.helpers.peers import Network

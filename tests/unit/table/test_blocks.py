@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.table.blocks import BlockCompleter, cut_blocks
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.table.rows.blocks import BlockCompleter, cut_blocks
 
 
 def batches(*sizes):

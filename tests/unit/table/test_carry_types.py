@@ -120,7 +120,7 @@ def test_what_was_carried_into_another_engine_is_detached_and_attached_there(db)
 
 
 def test_rows_that_a_mask_hides_stay_hidden(db, monkeypatch):
-    monkeypatch.setattr("mergelake.parts.rewrite.REWRITTEN_WHOLE_BYTES", 0)
+    monkeypatch.setattr("mergelake.parts.write.rewrite.REWRITTEN_WHOLE_BYTES", 0)
     db.sql("INSERT INTO a VALUES (3, 3), (5, 5)")
     db.sql("ALTER TABLE a MODIFY SETTING min_bytes_for_wide_part = 0, min_rows_for_wide_part = 0")
     db.sql("OPTIMIZE TABLE a FINAL")

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.log.contention import Way
-from mergelake.log.group import Committed, Request, propose
-from mergelake.log.machine import TableMachine
-from mergelake.log.operations import AlterMetadata, DropRange, Entry
-from mergelake.store.memory import MemoryStore
-from mergelake.table.clone import check_holds, plan_clone, take_holds
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.ids import SeededIds
+from mergelake.log.commit.contention import Way
+from mergelake.log.commit.group import Committed, Request, propose
+from mergelake.log.model.operations import AlterMetadata, DropRange, Entry
+from mergelake.log.storage.machine import TableMachine
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
+from mergelake.table.partitions.clone import check_holds, plan_clone, take_holds
 from tests.unit.log.test_head_freshness import SleepyStore
 
 DAY = 86400

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import Column, SkipIndex, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.table.define import check_schema, define
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import Column, SkipIndex, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.table.definition.define import check_schema, define
 
 COLUMNS = {"k": "UInt64", "s": "String", "t": "DateTime", "n": "Nullable(Int32)", "f": "Float64", "d": "UInt8"}
 ARRAY = {**COLUMNS, "a": "Array(Int8)"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import mergelake as ml
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.ids import SeededIds
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 
 DAY = 86400
 

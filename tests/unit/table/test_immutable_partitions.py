@@ -7,11 +7,11 @@ import random
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.log import conflict
-from mergelake.log.fold import fold
-from mergelake.log.operations import AddParts, CreateTable, DropRange, Entry, Publish
-from mergelake.log.state import State
+from mergelake.core.base.errors import MergelakeError
+from mergelake.log.model import conflict
+from mergelake.log.model.fold import fold
+from mergelake.log.model.operations import AddParts, CreateTable, DropRange, Entry, Publish
+from mergelake.log.model.state import State
 from tests.helpers.manifests import SCHEMA, manifest
 
 CREATE = "CREATE TABLE t (p Int16, k Int64, v Int64) ENGINE = MergeTree PARTITION BY p ORDER BY k"

@@ -6,17 +6,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError, UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.core.names import PartInfo
-from mergelake.log.operations import DropTable
-from mergelake.store.memory import MemoryStore
-from mergelake.table.deduplication import InsertIdentity
-from mergelake.table.define import define
-from mergelake.table.handle import Snapshot, TableHandle
-from mergelake.table.insert import commit_parts, insert_target, write_blocks
-from mergelake.table.throttle import throttle
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import MergelakeError, UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.model.names import PartInfo
+from mergelake.log.model.operations import DropTable
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
+from mergelake.table.handle.handle import Snapshot, TableHandle
+from mergelake.table.write.deduplication import InsertIdentity
+from mergelake.table.write.insert import commit_parts, insert_target, write_blocks
+from mergelake.table.write.throttle import throttle
 from mergelake.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
 from tests.helpers.manifests import manifest
 
@@ -80,7 +80,7 @@ def test_every_part_is_sorted_and_holds_its_partition_only(monkeypatch):
         seen.append(piece)
         return piece
 
-    monkeypatch.setattr("mergelake.table.insert.collapse_block", spy)
+    monkeypatch.setattr("mergelake.table.write.insert.collapse_block", spy)
     handle = new_table(REPLACING)
     rng = np.random.default_rng(1)
     rows = block(rng.integers(0, 5, 500), rng.integers(0, 50, 500))
@@ -104,7 +104,9 @@ def test_an_inserted_block_is_merged_by_its_engine_first():
 
 
 def test_a_collapse_to_nothing_writes_no_part(monkeypatch):
-    monkeypatch.setattr("mergelake.table.insert.collapse_block", lambda piece, schema, keys, mode: piece.slice(0, 0))
+    monkeypatch.setattr(
+        "mergelake.table.write.insert.collapse_block", lambda piece, schema, keys, mode: piece.slice(0, 0)
+    )
     handle = new_table(REPLACING)
     assert write(handle, block([1], [1])) == []
     assert objects(handle) == []
@@ -138,7 +140,7 @@ def test_a_later_block_that_fails_takes_the_earlier_ones_along():
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("setting", ["max_bytes_to_share_object", "min_bytes_for_full_part_storage"])
 def test_a_store_that_fails_leaves_no_objects(threads, setting, monkeypatch):
-    monkeypatch.setattr("mergelake.table.insert._ROWS_WORTH_THREADS", 0)
+    monkeypatch.setattr("mergelake.table.write.insert._ROWS_WORTH_THREADS", 0)
     store = MemoryStore()
     schema = EXAMPLE.with_settings({setting: "0"})
     handle = new_table(schema, store=store)
@@ -153,7 +155,7 @@ def test_a_store_that_fails_leaves_no_objects(threads, setting, monkeypatch):
 
 
 def test_threads_write_the_same_parts(monkeypatch):
-    monkeypatch.setattr("mergelake.table.insert._ROWS_WORTH_THREADS", 0)
+    monkeypatch.setattr("mergelake.table.write.insert._ROWS_WORTH_THREADS", 0)
     one, many = new_table(), new_table()
     rows = block(np.arange(60) % 4, np.arange(60))
     insert(one, rows)

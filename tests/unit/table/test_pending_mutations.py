@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError
-from mergelake.core.ids import SeededIds
-from mergelake.lake import Warehouse
-from mergelake.log.volatile import unfinished
-from mergelake.mutate.commit import run_tasks
-from mergelake.mutate.plan import due_parts, mutation_task
-from mergelake.sql.database import Database
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.api.sql.database import Database
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.mutate.commit import run_tasks
+from mergelake.jobs.mutate.plan import due_parts, mutation_task
+from mergelake.log.model.volatile import unfinished
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 
 DAY = 86400
 

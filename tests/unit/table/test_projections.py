@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import mergelake as ml
-from mergelake.order.projections import table_projections
-from mergelake.parts.listing import projection_names
-from mergelake.parts.projected import projection_manifest
-from mergelake.parts.reader import PartReader
+from mergelake.engines.projections.projections import table_projections
+from mergelake.parts.read.listing import projection_names
+from mergelake.parts.read.reader import PartReader
+from mergelake.parts.write.projected import projection_manifest
 from mergelake.query.embedded import engine
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import ConflictError
-from mergelake.core.names import merged_name
-from mergelake.lake.input import storage_batches
-from mergelake.log.conflict import check
-from mergelake.log.operations import AddParts, Mutation, Publish
-from mergelake.merge.execute import execute_merge
-from mergelake.merge.plan import MergeSource, MergeTask
-from mergelake.table.insert import commit_parts, insert_target, write_blocks
+from mergelake.api.python.input import storage_batches
+from mergelake.core.base.errors import ConflictError
+from mergelake.core.model.names import merged_name
+from mergelake.jobs.merge.execute import execute_merge
+from mergelake.jobs.merge.plan import MergeSource, MergeTask
+from mergelake.log.model.conflict import check
+from mergelake.log.model.operations import AddParts, Mutation, Publish
+from mergelake.table.write.insert import commit_parts, insert_target, write_blocks
 
 
 @pytest.fixture

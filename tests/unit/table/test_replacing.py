@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import MergelakeError, UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.lake.warehouse import Warehouse
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.api.python.warehouse import Warehouse
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import MergelakeError, UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 from mergelake.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 SCHEMA = define({"k": "UInt64"}, order_by="k")

@@ -8,20 +8,20 @@ from functools import partial
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.ids import SeededIds
-from mergelake.core.manifest import Extent, PartFile, encode_files
-from mergelake.gc.collect import Known, collect_round
-from mergelake.gc.reached import Reached
-from mergelake.log.operations import AddParts, AdvanceGcHorizon, DropParts, DropRange, Publish
-from mergelake.log.retention import reachable, unreachable
-from mergelake.log.state import State
-from mergelake.publish.plan import shown_token
-from mergelake.publish.publish import names_shown, publish
-from mergelake.publish.shown import Shown
-from mergelake.store.memory import MemoryStore
-from mergelake.table import listing
-from mergelake.table.handle import TableHandle
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.model.manifest import Extent, PartFile, encode_files
+from mergelake.jobs.gc.collect import Known, collect_round
+from mergelake.jobs.gc.reached import Reached
+from mergelake.jobs.publish.plan import shown_token
+from mergelake.jobs.publish.publish import names_shown, publish
+from mergelake.jobs.publish.shown import Shown
+from mergelake.log.model.operations import AddParts, AdvanceGcHorizon, DropParts, DropRange, Publish
+from mergelake.log.model.retention import reachable, unreachable
+from mergelake.log.model.state import State
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.partitions import listing
 from tests.helpers.manifests import SCHEMA, manifest
 from tests.helpers.work import bytecodes
 

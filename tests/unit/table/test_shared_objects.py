@@ -9,24 +9,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import ConflictError, MergelakeError, UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.core.types import parse_type
-from mergelake.gc.collect import collect_round
-from mergelake.gc.fsck import fsck
-from mergelake.lake import Warehouse
-from mergelake.log.conflict import check
-from mergelake.log.operations import AddParts
-from mergelake.log.retention import reachable, refers
-from mergelake.parts.objects import PartObjects, shared_size
-from mergelake.store.memory import MemoryStore
-from mergelake.table import insert, pieces
-from mergelake.table.deduplication import InsertIdentity
-from mergelake.table.define import define
-from mergelake.table.insert import commit_parts, discard_refused, insert_target, write_blocks
-from mergelake.table.shared import SharedSpace, shared_space
+from mergelake.api.python import Warehouse
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import ConflictError, MergelakeError, UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
+from mergelake.jobs.gc.collect import collect_round
+from mergelake.jobs.gc.fsck import fsck
+from mergelake.log.model.conflict import check
+from mergelake.log.model.operations import AddParts
+from mergelake.log.model.retention import reachable, refers
+from mergelake.parts.write.objects import PartObjects, shared_size
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
+from mergelake.table.partitions.shared import SharedSpace, shared_space
+from mergelake.table.write import insert, pieces
+from mergelake.table.write.deduplication import InsertIdentity
+from mergelake.table.write.insert import commit_parts, discard_refused, insert_target, write_blocks
 from mergelake.testing.faulty_store import Fault, FaultyStore
 
 DAY = 24 * 3600

@@ -6,20 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from mergelake.core.clock import ManualClock
-from mergelake.core.errors import ConflictError, MergelakeError, UnavailableError
-from mergelake.core.ids import SeededIds
-from mergelake.gc import collect
-from mergelake.gc.collect import collect_round
-from mergelake.lake import Warehouse
-from mergelake.lake.joint import JointStates
-from mergelake.log import backends, migrate
-from mergelake.log.head_freshness import HEAD_FRESHNESS_S
-from mergelake.log.operations import DropRange, Entry, Prepare, Tag
-from mergelake.log.transactions import PATIENCE_S, Record, decide, decode_record, encode_record, read_record
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
-from mergelake.table.transaction import Share, commit_over
+from mergelake.api.python import Warehouse
+from mergelake.api.python.joint import JointStates
+from mergelake.core.base.clock import ManualClock
+from mergelake.core.base.errors import ConflictError, MergelakeError, UnavailableError
+from mergelake.core.base.ids import SeededIds
+from mergelake.jobs.gc import collect
+from mergelake.jobs.gc.collect import collect_round
+from mergelake.log.backends import backends
+from mergelake.log.commit import migrate
+from mergelake.log.model.operations import DropRange, Entry, Prepare, Tag
+from mergelake.log.reading.head_freshness import HEAD_FRESHNESS_S
+from mergelake.log.reading.transactions import PATIENCE_S, Record, decide, decode_record, encode_record, read_record
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
+from mergelake.table.partitions.transaction import Share, commit_over
 from mergelake.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
 from tests.helpers.fake_keeper import FakeEnsemble, FakeKeeper
 
@@ -393,9 +394,9 @@ def test_a_share_is_refused_once_its_record_may_be_gone(warehouse, clock):
 
 
 def test_members_of_others_cannot_bring_a_share():
-    from mergelake.log.conflict import Reject, step
-    from mergelake.log.fold import fold
-    from mergelake.log.operations import CreateTable
+    from mergelake.log.model.conflict import Reject, step
+    from mergelake.log.model.fold import fold
+    from mergelake.log.model.operations import CreateTable
 
     state = fold(fold_start(), [Entry(1, "x", 0, "", (CreateTable(define({"k": "UInt8"}, order_by="k")),))])
     share = Prepare("f" * 32, 1, (), (DropRange(),))
@@ -403,7 +404,7 @@ def test_members_of_others_cannot_bring_a_share():
 
 
 def fold_start():
-    from mergelake.log.state import State
+    from mergelake.log.model.state import State
 
     return State()
 

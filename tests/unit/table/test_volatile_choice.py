@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from mergelake.log.operations import AddParts, CancelVolatile, DropRange, Mutation
-from mergelake.log.volatile import lacking
-from mergelake.table.handle import Snapshot
-from mergelake.table.volatile_choice import MergedPart, PeerPlace, Ready, choose, with_merged, without_merged
+from mergelake.log.model.operations import AddParts, CancelVolatile, DropRange, Mutation
+from mergelake.log.model.volatile import lacking
+from mergelake.table.handle.handle import Snapshot
+from mergelake.table.handle.volatile_choice import MergedPart, PeerPlace, Ready, choose, with_merged, without_merged
 from tests.helpers.manifests import manifest
 from tests.helpers.volatile import Shared
 

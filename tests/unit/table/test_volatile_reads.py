@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.log.operations import DropRange, Mutation
-from mergelake.node.actions import Build
-from mergelake.peer.client import NotSent, UnknownOutcome
-from mergelake.scan.read import read_items
-from mergelake.table.volatile_reads import AVOID_FIRST_S, OFF, volatile_mode
-from mergelake.table.volatile_wire import SERVICE, BytesRequest, ReadyRequest, encode_request
+from mergelake.core.base.errors import MergelakeError
+from mergelake.jobs.node.actions import Build
+from mergelake.log.model.operations import DropRange, Mutation
+from mergelake.scan.read.read import read_items
+from mergelake.store.peer.client import NotSent, UnknownOutcome
+from mergelake.table.volatile.volatile_reads import AVOID_FIRST_S, OFF, volatile_mode
+from mergelake.table.volatile.volatile_wire import SERVICE, BytesRequest, ReadyRequest, encode_request
 from tests.helpers.nodes import Lake, TinyNode
 from tests.helpers.peer_reads import Reader, serving
 from tests.helpers.peers import Network
@@ -171,8 +171,8 @@ def test_a_scan_may_be_read_again_after_its_node_died(world):
 
 
 def test_large_pieces_are_kept_in_a_file_and_read_as_they_were_sent(world, monkeypatch):
-    monkeypatch.setattr("mergelake.table.volatile_store.SPOOL_BYTES", 100)
-    monkeypatch.setattr("mergelake.table.volatile_wire.BYTES_MAX", 1000)
+    monkeypatch.setattr("mergelake.table.volatile.volatile_store.SPOOL_BYTES", 100)
+    monkeypatch.setattr("mergelake.table.volatile.volatile_wire.BYTES_MAX", 1000)
     assert world.reader.rows() == sorted(world.lake.rows)
     monkeypatch.setattr("os.posix_fallocate", no_room)
     assert Reader(world.lake, world.network).rows() == sorted(world.lake.rows)

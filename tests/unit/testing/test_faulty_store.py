@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.errors import CorruptDataError, UnavailableError
+from mergelake.core.base.errors import CorruptDataError, UnavailableError
 from mergelake.store import OutcomeUnknown
-from mergelake.store.memory import MemoryStore
+from mergelake.store.objects.memory import MemoryStore
 from mergelake.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
 
 

@@ -12,10 +12,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from mergelake.core.errors import ConflictError, MergelakeError
-from mergelake.lake import Warehouse
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
+from mergelake.api.python import Warehouse
+from mergelake.core.base.errors import ConflictError, MergelakeError
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 from mergelake.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
 from tests.helpers.merges import COLUMNS, drawn, merge, merged, replayed, tokens_in
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.sql.database import Database, connect
+from mergelake.api.sql.database import Database, connect
+from mergelake.core.base.errors import MergelakeError
 
 SHOWN = "SELECT k, v FROM t FINAL ORDER BY k"
 

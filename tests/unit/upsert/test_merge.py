@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import ConflictError, InvalidInputError
-from mergelake.lake import Warehouse
-from mergelake.log.operations import AddParts, Mutation, RowsUnchanged
-from mergelake.store.memory import MemoryStore
-from mergelake.table.define import define
-from mergelake.upsert import execute, keys
-from mergelake.upsert.keys import KEYS_MAX
+from mergelake.api.python import Warehouse
+from mergelake.core.base.errors import ConflictError, InvalidInputError
+from mergelake.jobs.upsert import execute, keys
+from mergelake.jobs.upsert.keys import KEYS_MAX
+from mergelake.log.model.operations import AddParts, Mutation, RowsUnchanged
+from mergelake.store.objects.memory import MemoryStore
+from mergelake.table.definition.define import define
 
 COLUMNS = {"k": "UInt32", "s": "String", "n": "Nullable(Int64)"}
 

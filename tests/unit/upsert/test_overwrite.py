@@ -7,8 +7,8 @@ import random
 import pytest
 
 import mergelake as ml
-from mergelake.core.errors import MergelakeError
-from mergelake.log.operations import Mutation
+from mergelake.core.base.errors import MergelakeError
+from mergelake.log.model.operations import Mutation
 
 TYPES = {"p": "Int8", "s": "Nullable(String)", "k": "Int64", "v": "Int64"}
 

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mergelake.core.arrow import storage_type
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.log.state import PendingMutation
-from mergelake.views.bound import Steps, bind_command, bind_steps
-from mergelake.views.commands import parse_commands
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.arrow import storage_type
+from mergelake.core.types.types import parse_type
+from mergelake.log.model.state import PendingMutation
+from mergelake.table.pending.bound import Steps, bind_command, bind_steps
+from mergelake.table.pending.commands import parse_commands
 from tests.helpers.random_mixed import mixed_array, random_mixed_type
 from tests.helpers.random_types import random_type
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.views.commands import Delete, Update, commands_text, drops_rows, parse_commands
+from mergelake.core.base.errors import MergelakeError
+from mergelake.table.pending.commands import Delete, Update, commands_text, drops_rows, parse_commands
 
 COMMANDS = {
     "UPDATE a = 1 WHERE b": Update((("a", "1"),), "b"),

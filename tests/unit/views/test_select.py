@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.schema import Column, TableSchema
-from mergelake.core.types import parse_type
-from mergelake.log.state import PendingMutation
-from mergelake.views.select import UNCHANGED, SourceText, View, view_of
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.schema import Column, TableSchema
+from mergelake.core.types.types import parse_type
+from mergelake.log.model.state import PendingMutation
+from mergelake.table.pending.select import UNCHANGED, SourceText, View, view_of
 
 COLUMNS = {"k": "UInt32", "a": "Int32", "b": "Int32", "c": "LowCardinality(String)", "t": "Tuple(x Int32)"}
 SCHEMA = TableSchema(

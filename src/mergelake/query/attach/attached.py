@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 
 from cachetools import LRUCache
 
-from mergelake.core.clock import Clock, SystemClock
-from mergelake.core.errors import MergelakeError
-from mergelake.parts.fetch import is_remote
+from mergelake.core.base.clock import Clock, SystemClock
+from mergelake.core.base.errors import MergelakeError
+from mergelake.parts.read.fetch import is_remote
 from mergelake.query.attach import attaching
 from mergelake.query.attach.attaching import DATABASE, Attached, NotAttachedError
 from mergelake.query.attach.layers import AttachedLayer, LayerCover, cover

@@ -26,21 +26,21 @@ from pathlib import Path
 from urllib.parse import quote
 from uuid import uuid4  # noqa: TID251  a name within this process
 
-from mergelake.core.cancel import current
-from mergelake.core.errors import CorruptDataError, MergelakeError, NotFoundError
-from mergelake.core.text import quote_string
-from mergelake.parts.ahead import SMALL_BYTES
-from mergelake.parts.fetch import is_remote
-from mergelake.parts.layout import layout
-from mergelake.publish.definition import definition
+from mergelake.core.base.cancel import current
+from mergelake.core.base.errors import CorruptDataError, MergelakeError, NotFoundError
+from mergelake.core.base.text import quote_string
+from mergelake.jobs.publish.definition import definition
+from mergelake.parts.read.ahead import SMALL_BYTES
+from mergelake.parts.read.fetch import is_remote
+from mergelake.parts.read.layout import layout
 from mergelake.query.attach.endpoint import Endpoint
 from mergelake.query.attach.part_files import PartFiles
 from mergelake.query.attach.part_set import PartSet
 from mergelake.query.attach.readers import READERS
 from mergelake.query.embedded import engine
-from mergelake.store.cached import CachedStore
-from mergelake.store.meter import counted, counting
-from mergelake.store.protocol import Buffer
+from mergelake.store.cache.cached import CachedStore
+from mergelake.store.metering.meter import counted, counting
+from mergelake.store.objects.protocol import Buffer
 
 DATABASE = "_mergelake"
 """Database of the attached tables in the embedded ClickHouse."""

@@ -18,8 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Protocol, cast
 from urllib.parse import unquote
 
-from mergelake.core.errors import MergelakeError
-from mergelake.store.protocol import Buffer
+from mergelake.core.base.errors import MergelakeError
+from mergelake.store.objects.protocol import Buffer
 
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 _logger = logging.getLogger("mergelake.query")

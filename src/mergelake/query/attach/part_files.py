@@ -12,14 +12,14 @@ from typing import cast
 
 from cachetools import LRUCache, cachedmethod
 
-from mergelake.core.errors import MergelakeError, NotFoundError
-from mergelake.core.manifest import PartFile
-from mergelake.log.state import ActivePart
-from mergelake.parts.ahead import SMALL_BYTES
-from mergelake.parts.cache import PartCache
-from mergelake.parts.fetch import FileRange, PartRanges, fetch, fetch_parts, is_held, verified
-from mergelake.parts.held import Held, whole_files
-from mergelake.store.protocol import Buffer, Store
+from mergelake.core.base.errors import MergelakeError, NotFoundError
+from mergelake.core.model.manifest import PartFile
+from mergelake.log.model.state import ActivePart
+from mergelake.parts.read.ahead import SMALL_BYTES
+from mergelake.parts.read.cache import PartCache
+from mergelake.parts.read.fetch import FileRange, PartRanges, fetch, fetch_parts, is_held, verified
+from mergelake.parts.read.held import Held, whole_files
+from mergelake.store.objects.protocol import Buffer, Store
 
 SMALL_FILE = 1 << 20
 """Maximum bytes of an index or of marks that are fetched whole and cached."""

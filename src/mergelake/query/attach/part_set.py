@@ -6,16 +6,16 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.manifest import PartManifest
-from mergelake.core.schema import TableSchema
-from mergelake.log.state import ActivePart
-from mergelake.parts.ahead import SMALL_BYTES
-from mergelake.parts.cache import PartCache
-from mergelake.parts.joined import is_joinable
-from mergelake.parts.layout import layout
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.model.manifest import PartManifest
+from mergelake.core.model.schema import TableSchema
+from mergelake.log.model.state import ActivePart
+from mergelake.parts.read.ahead import SMALL_BYTES
+from mergelake.parts.read.cache import PartCache
+from mergelake.parts.read.joined import is_joinable
+from mergelake.parts.read.layout import layout
 from mergelake.query.statement.access import check_expression
-from mergelake.store.protocol import Store
+from mergelake.store.objects.protocol import Store
 
 PARTS_AT_ONCE = 300
 """Maximum number of parts that a statement attaches itself; each takes half a millisecond."""

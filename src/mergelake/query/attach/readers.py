@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mergelake.store.meter import Tally, current_tally
+from mergelake.store.metering.meter import Tally, current_tally
 
 
 class Readers:

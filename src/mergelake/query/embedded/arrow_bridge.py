@@ -25,11 +25,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mergelake.convert.storage import to_public as storage_to_public
-from mergelake.core import types as t
-from mergelake.core.arrow import arrow_type
-from mergelake.core.errors import MergelakeError, error
-from mergelake.core.text import back_quote, quote_string
+from mergelake.core.base.errors import MergelakeError, error
+from mergelake.core.base.text import back_quote, quote_string
+from mergelake.core.convert.storage import to_public as storage_to_public
+from mergelake.core.types import types as t
+from mergelake.core.types.arrow import arrow_type
 
 _EXACT, _CAST, _REBUILD = range(3)
 

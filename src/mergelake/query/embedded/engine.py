@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core.cancel import CancelToken, current, running
-from mergelake.core.errors import CLICKHOUSE_CODES, MergelakeError, UnavailableError, error
-from mergelake.core.text import quote_string
+from mergelake.core.base.cancel import CancelToken, current, running
+from mergelake.core.base.errors import CLICKHOUSE_CODES, MergelakeError, UnavailableError, error
+from mergelake.core.base.text import quote_string
 from mergelake.query.embedded import helpers, leftovers
 
 _BASE_SETTINGS = {

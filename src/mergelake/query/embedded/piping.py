@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mergelake.core.cancel import CancelToken, current, running
-from mergelake.core.errors import error
+from mergelake.core.base.cancel import CancelToken, current, running
+from mergelake.core.base.errors import error
 from mergelake.query.embedded import engine, helpers
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.progress import OnProgress, Progress
-from mergelake.core.text import quote_string
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.base.progress import OnProgress, Progress
+from mergelake.core.base.text import quote_string
 from mergelake.query.embedded import engine
 
 EVERY_S = 0.2

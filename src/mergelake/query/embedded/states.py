@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mergelake.convert.storage import to_storage
-from mergelake.core import types as t
-from mergelake.core.arrow import storage_schema
-from mergelake.core.errors import InternalError, error
-from mergelake.core.text import quote_string
-from mergelake.format.ragged import arrow_offsets
+from mergelake.core.base.errors import InternalError, error
+from mergelake.core.base.text import quote_string
+from mergelake.core.convert.storage import to_storage
+from mergelake.core.types import types as t
+from mergelake.core.types.arrow import storage_schema
+from mergelake.format.serializations.ragged import arrow_offsets
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.arrow_bridge import exact_expression, to_public, without_nothing
 

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.base.errors import MergelakeError, error
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.arrow_bridge import needs_types, parse_types, to_public
 from mergelake.query.embedded.piping import ByteStream

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mergelake.core.errors import MergelakeError
-from mergelake.core.types import DataType
+from mergelake.core.base.errors import MergelakeError
+from mergelake.core.types.types import DataType
 from mergelake.expr.compiled import compile_expression
 
 PUSHED_MAX = 4000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mergelake.core.errors import MergelakeError, error
-from mergelake.core.text import back_quote, quote_string
+from mergelake.core.base.errors import MergelakeError, error
+from mergelake.core.base.text import back_quote, quote_string
 from mergelake.query.embedded import engine
 from mergelake.query.source import Names
 from mergelake.query.statement.edits import Edit, applied

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from mergelake.core.lexer import tokenize
-from mergelake.core.text import back_quote, quote_string
-from mergelake.core.types import Map, parse_type
+from mergelake.core.base.lexer import tokenize
+from mergelake.core.base.text import back_quote, quote_string
+from mergelake.core.types.types import Map, parse_type
 from mergelake.query.embedded import engine
 
 _WITH_QUOTES = ("Array(", "Map(", "Tuple(")

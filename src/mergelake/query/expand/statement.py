@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mergelake.core.errors import error
-from mergelake.core.schema import TableSchema
-from mergelake.core.text import back_quote
-from mergelake.log.catalog import VirtualTable
+from mergelake.core.base.errors import error
+from mergelake.core.base.text import back_quote
+from mergelake.core.model.schema import TableSchema
+from mergelake.log.storage.catalog import VirtualTable
 from mergelake.query.context import Context
 from mergelake.query.expand.columns import Columns
 from mergelake.query.expand.pushing import with_columns, with_condition

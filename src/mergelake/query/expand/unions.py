@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 
-from mergelake.core.errors import error
-from mergelake.core.lexer import tokenize
-from mergelake.core.text import back_quote, quote_string, unescape
-from mergelake.core.types import DataType, parse_type
+from mergelake.core.base.errors import error
+from mergelake.core.base.lexer import tokenize
+from mergelake.core.base.text import back_quote, quote_string, unescape
+from mergelake.core.types.types import DataType, parse_type
 from mergelake.query.embedded import engine
 from mergelake.query.expand.columns import Columns
 from mergelake.query.expand.pushing import conditions

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from mergelake.core.errors import MergelakeError, error, there_are
-from mergelake.core.lexer import tokenize
-from mergelake.core.text import back_quote, quote_string
-from mergelake.core.types import DataType, parse_type
-from mergelake.log.catalog import VirtualTable
+from mergelake.core.base.errors import MergelakeError, error, there_are
+from mergelake.core.base.lexer import tokenize
+from mergelake.core.base.text import back_quote, quote_string
+from mergelake.core.types.types import DataType, parse_type
+from mergelake.log.storage.catalog import VirtualTable
 from mergelake.query.context import Context
 from mergelake.query.embedded import engine
 from mergelake.query.expand.parameters import filled_in, literal, parameters

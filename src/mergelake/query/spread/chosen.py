@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from mergelake.core.errors import error
+from mergelake.core.base.errors import error
 from mergelake.query.context import Context
 from mergelake.query.prepare import Prepared, Tables
 from mergelake.query.source import SourceScan

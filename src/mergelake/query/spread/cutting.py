@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from mergelake.core.lexer import Token
+from mergelake.core.base.lexer import Token
 from mergelake.query.statement.parsed_select import Item, ParsedSelect, Range, Scope
 
 _TAIL = frozenset(("LIMIT", "SETTINGS", "FORMAT", "INTO"))

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from mergelake.core import types as t
-from mergelake.core.schema import TableSchema
-from mergelake.core.text import back_quote
-from mergelake.log.state import ActivePart
-from mergelake.order.modes import mode_of
-from mergelake.parts.ahead import open_parts
+from mergelake.core.base.text import back_quote
+from mergelake.core.model.schema import TableSchema
+from mergelake.core.types import types as t
+from mergelake.engines.rules.modes import mode_of
+from mergelake.log.model.state import ActivePart
+from mergelake.parts.read.ahead import open_parts
 from mergelake.query.attach.part_set import PartSet
 from mergelake.query.spread.halves import NotSplitError
-from mergelake.scan.keys import decode_keys, scan_keys
-from mergelake.scan.source import open_part
+from mergelake.scan.prune.keys import decode_keys, scan_keys
+from mergelake.scan.read.source import open_part
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from mergelake.core.errors import InternalError, error
-from mergelake.core.text import back_quote, quote_string
-from mergelake.core.types import DataType
+from mergelake.core.base.errors import InternalError, error
+from mergelake.core.base.text import back_quote, quote_string
+from mergelake.core.types.types import DataType
 from mergelake.query.source import ArrowScan, AsOf, Layers, ReadRequest, Source
 
 

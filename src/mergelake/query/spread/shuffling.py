@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from mergelake.core.text import back_quote
+from mergelake.core.base.text import back_quote
 from mergelake.query.spread.cutting import ScopeText
 from mergelake.query.spread.halves import NotSplitError
 from mergelake.query.spread.split_groups import aliases_inside

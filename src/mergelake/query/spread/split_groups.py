@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mergelake.core.text import back_quote
+from mergelake.core.base.text import back_quote
 from mergelake.query.spread.aggregates import AggregateCall
 from mergelake.query.spread.cutting import ScopeText, shape
 from mergelake.query.spread.halves import FILES, Halves, NotSplitError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mergelake.core.text import back_quote
+from mergelake.core.base.text import back_quote
 from mergelake.query.spread.cutting import ScopeText, shape
 from mergelake.query.spread.halves import FILES, Halves, NotSplitError
 from mergelake.query.statement.parsed_select import Item

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mergelake.core.lexer import tokenize
+from mergelake.core.base.lexer import tokenize
 from mergelake.query.spread import distributing
 from mergelake.query.spread.aggregates import AggregateCall, find_calls
 from mergelake.query.spread.cutting import ScopeText

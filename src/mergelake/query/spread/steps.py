@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mergelake.core.errors import MergelakeError, error
-from mergelake.core.types import parse_type
+from mergelake.core.base.errors import MergelakeError, error
+from mergelake.core.types.types import parse_type
 from mergelake.query.context import Context
 from mergelake.query.prepare import Prepared, Tables, checked, described, look_up_tables, prepared_of
 from mergelake.query.source import ReadRequest, Resolve, Source, SourceScan

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
-from mergelake.core.errors import MergelakeError, error
-from mergelake.core.lexer import Token, tokenize
+from mergelake.core.base.errors import MergelakeError, error
+from mergelake.core.base.lexer import Token, tokenize
 from mergelake.query.embedded import engine
 from mergelake.query.statement.parsed_select import ParsedSelect
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mergelake.core.errors import MergelakeError, error
+from mergelake.core.base.errors import MergelakeError, error
 from mergelake.query.source import SourceScan
 
 _QUERY_SIZE = "262144"

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from mergelake.core.lexer import Token
+from mergelake.core.base.lexer import Token
 from mergelake.query.source import Readable, ReadRequest
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference, names_in
 from mergelake.query.statement.settings import keeps_conditions
 from mergelake.query.statement.settings_semantics import statement_settings
-from mergelake.scan.request import VIRTUAL_COLUMNS
+from mergelake.scan.prune.request import VIRTUAL_COLUMNS
 
 _NOT_PUSHED = frozenset(
     ("SELECT", "ARRAYJOIN", "NOW64", "YESTERDAY", "CURRENT_TIMESTAMP", "UTCTIMESTAMP", "UTC_TIMESTAMP")
@@ -110,7 +110,7 @@ def matched(source: Readable) -> set[str]:
 
 
 def _expression_names(expression: str) -> set[str]:
-    from mergelake.core.lexer import tokenize
+    from mergelake.core.base.lexer import tokenize
 
     return set(names_in(tokenize(expression)))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from mergelake.core.lexer import Token
+from mergelake.core.base.lexer import Token
 from mergelake.query.source import AsOf
 
 Range = tuple[int, int]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mergelake.core import types as t
-from mergelake.core.errors import MergelakeError, UnsupportedError, error
-from mergelake.core.text import back_quote, quote_string
+from mergelake.core.base.errors import MergelakeError, UnsupportedError, error
+from mergelake.core.base.text import back_quote, quote_string
+from mergelake.core.types import types as t
 from mergelake.query.embedded.arrow_bridge import exact_expression
 from mergelake.query.source import AsOf, Layers, ReadRequest, Source
 from mergelake.query.statement.edits import applied, qualifier_edits
@@ -19,8 +19,8 @@ from mergelake.query.statement.needs import computed_names, matched, prewhere_al
 from mergelake.query.statement.parsed_select import ParsedSelect, Scope, TableReference
 from mergelake.query.statement.settings import keeps_conditions
 from mergelake.query.statement.settings_semantics import last_settings, statement_settings
-from mergelake.scan.explain import applied_line
-from mergelake.views.select import UNCHANGED, SourceText
+from mergelake.scan.read.explain import applied_line
+from mergelake.table.pending.select import UNCHANGED, SourceText
 
 
 @dataclass(frozen=True, slots=True)

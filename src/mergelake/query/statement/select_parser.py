@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from mergelake.core.errors import error
-from mergelake.core.lexer import Token, tokenize
-from mergelake.core.text import unescape
+from mergelake.core.base.errors import error
+from mergelake.core.base.lexer import Token, tokenize
+from mergelake.core.base.text import unescape
 from mergelake.query.source import AsOf
 from mergelake.query.statement.parsed_select import (
     CteUse,

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from mergelake.core.errors import error
-from mergelake.core.text import unescape
+from mergelake.core.base.errors import error
+from mergelake.core.base.text import unescape
 
 
 class Kind(Enum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from mergelake.core.errors import error
+from mergelake.core.base.errors import error
 from mergelake.query.statement.parsed_select import ParsedSelect
 from mergelake.query.statement.settings import refuse_meaningless
 

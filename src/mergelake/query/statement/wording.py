@@ -6,13 +6,13 @@ import difflib
 import re
 from collections.abc import Sequence
 
-from mergelake.core.errors import MergelakeError, error, there_are
-from mergelake.core.lexer import syntax_error
-from mergelake.core.text import quote_string
+from mergelake.core.base.errors import MergelakeError, error, there_are
+from mergelake.core.base.lexer import syntax_error
+from mergelake.core.base.text import quote_string
 from mergelake.query.embedded import engine
 from mergelake.query.source import Source
 from mergelake.query.statement.parsed_select import ParsedSelect
-from mergelake.scan.request import NOT_GIVEN, VIRTUAL_COLUMNS
+from mergelake.scan.prune.request import NOT_GIVEN, VIRTUAL_COLUMNS
 
 _EXPECTED_MAX = 160
 """Maximum characters of the list of expected tokens in an error."""

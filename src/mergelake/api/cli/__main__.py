@@ -1,0 +1,5 @@
+"""`python -m mergelake.api.cli`."""
+
+from mergelake.api.cli.main import app
+
+app()

@@ -1,5 +1,0 @@
-"""`python -m mergelake.cli`."""
-
-from mergelake.cli.main import app
-
-app()
