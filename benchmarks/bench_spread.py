@@ -96,7 +96,7 @@ def main() -> None:
         measure(session("local[2]"), rows)
         return
     with service("spark-cluster") as cluster:
-        config = {"api.spark.executor.memory": "1g", "api.spark.executor.cores": "1"}
+        config = {"spark.executor.memory": "1g", "spark.executor.cores": "1"}
         measure(session(cluster["SPARK_MASTER_URL"], config=config), rows)
 
 

@@ -156,9 +156,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start(
         "local[2]",
         config={
-            "api.spark.driver.memory": "1g",
-            "api.spark.sql.shuffle.partitions": "2",
-            "api.spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
+            "spark.driver.memory": "1g",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
         },
     )
     yield session

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.chdb
 @pytest.fixture
 def both(oracle: Any) -> Iterator[Both]:
     both = Both(oracle, "viewed")
-    both.both(section("table.pending.sql", "tables"))
-    both.both(section("table.pending.sql", "views"))
+    both.both(section("views.sql", "tables"))
+    both.both(section("views.sql", "views"))
     yield both
     oracle.query("USE default")
     oracle.query("DROP DATABASE viewed SYNC")
@@ -26,7 +26,7 @@ def both(oracle: Any) -> Iterator[Both]:
 
 # M-090
 def test_views_give_what_clickhouse_gives(both: Both) -> None:
-    assert both.differing(section("table.pending.sql", "selects")) == []
+    assert both.differing(section("views.sql", "selects")) == []
 
 
 def test_views_over_attached_parts_give_what_clickhouse_gives(
@@ -34,15 +34,15 @@ def test_views_over_attached_parts_give_what_clickhouse_gives(
 ) -> None:
     attach_at_once(monkeypatch)
     both = Both(oracle, "viewed", str(tmp_path))
-    both.both(section("table.pending.sql", "tables"))
-    both.both(section("table.pending.sql", "views"))
-    assert both.differing(section("table.pending.sql", "selects")) == []
+    both.both(section("views.sql", "tables"))
+    both.both(section("views.sql", "views"))
+    assert both.differing(section("views.sql", "selects")) == []
     oracle.query("USE default")
     oracle.query("DROP DATABASE viewed SYNC")
 
 
 def test_views_and_tables_are_replaced_as_in_clickhouse(both: Both) -> None:
-    assert both.differing(section("table.pending.sql", "changes")) == []
+    assert both.differing(section("views.sql", "changes")) == []
 
 
 def test_what_show_create_prints_makes_the_same_again(both: Both) -> None:

@@ -235,7 +235,7 @@ def test_a_node_merges_in_the_background_and_leaves_within_five_seconds(tmp_path
     db = ml.connect(url)
     db.sql("CREATE TABLE t (k UInt64) ENGINE = MergeTree ORDER BY k")
     table = db.table("t")
-    log = (tmp_path / "jobs.node.log").open("w+")
+    log = (tmp_path / "node.log").open("w+")
     arguments = ["node", url, "--name", "n1", "--poll", "0.05", "--format", "json"]
     node = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=log, text=True)
     try:
@@ -256,7 +256,7 @@ def test_a_node_merges_in_the_background_and_leaves_within_five_seconds(tmp_path
     assert node.returncode == 0
     assert json.loads(out)["merges done"] > 0
     assert json.loads(out)["merges failed"] == 0
-    said = (tmp_path / "jobs.node.log").read_text()
+    said = (tmp_path / "node.log").read_text()
     assert "Node n1 looks after 1 table " in said
     assert "Traceback" not in said
     assert sorted(table.scan().arrow()["k"].to_pylist()) == list(range(200))

@@ -22,7 +22,7 @@ SCRIPT = textwrap.dedent(
 
         return len(attached.SETS)
 
-    spark = session(sys.argv[1], config={"api.spark.executor.memory": "700m", "api.spark.executor.cores": "1"})
+    spark = session(sys.argv[1], config={"spark.executor.memory": "700m", "spark.executor.cores": "1"})
     db = ml.connect(sys.argv[2], spark=spark)
     db.sql(CREATE.format(name="logs", partition="tuple()"))
     table = db.table("logs")

@@ -21,8 +21,8 @@ SCRIPT = textwrap.dedent(
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.remote("local[2]")
-    for name, value in {"api.spark.driver.memory": "1g", "api.spark.ui.enabled": "false", "api.spark.sql.shuffle.partitions": "2",
-                        "api.spark.sql.session.timeZone": "UTC"}.items():
+    for name, value in {"spark.driver.memory": "1g", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2",
+                        "spark.sql.session.timeZone": "UTC"}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     assert type(spark).__module__.startswith("pyspark.sql.connect")

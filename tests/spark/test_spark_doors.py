@@ -210,7 +210,7 @@ def test_workers_that_lack_mergelake_say_so_and_the_way_out(db, spark, row, path
     with pytest.raises(UnavailableError, match="No module named 'mergelake'") as caught:
         db.table("t").append(row)
     assert "PYSPARK_PYTHON" in str(caught.value.hint)
-    says(lambda: db.table("t").scan().spark(spark).count(), "No module named 'mergelake'", "api.spark.pyspark.python")
+    says(lambda: db.table("t").scan().spark(spark).count(), "No module named 'mergelake'", "spark.pyspark.python")
 
 
 def test_alias_columns_are_read_by_name_and_never_written(spark, db):

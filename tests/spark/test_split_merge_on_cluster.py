@@ -22,7 +22,7 @@ SCRIPT = textwrap.dedent(
         time.sleep(0.3)
         return int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
 
-    spark = session(sys.argv[1], config={"api.spark.executor.memory": "700m", "api.spark.executor.cores": "1"})
+    spark = session(sys.argv[1], config={"spark.executor.memory": "700m", "spark.executor.cores": "1"})
     db = ml.connect(sys.argv[2], spark=spark)
     db.sql("CREATE TABLE t (k UInt32, v UInt32, s LowCardinality(String), x String) ENGINE = ReplacingMergeTree(v) "
            "ORDER BY k SETTINGS min_bytes_to_split_merge = 1, merge_slice_bytes = 250000")

@@ -40,9 +40,9 @@ def test_a_new_setting_or_option_makes_the_pages_old(monkeypatch):
     for name in ("READ_OPTIONS", "WRITE_OPTIONS"):
         with monkeypatch.context() as changed:
             changed.setattr(reference, name, (*getattr(options, name), Option("newOption", "New")))
-            assert old("api.spark.md")
+            assert old("spark.md")
     assert not old("settings-list.md")
-    assert not old("api.spark.md")
+    assert not old("spark.md")
 
 
 def test_descriptions_are_one_line_without_a_full_stop():

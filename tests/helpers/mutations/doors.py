@@ -249,7 +249,7 @@ def local_spark() -> Any:
     from mergelake.api.spark.session import session
 
     folder = tempfile.mkdtemp()
-    return session("local[2]", config={"api.spark.sql.shuffle.partitions": "2", "api.spark.sql.warehouse.dir": folder})
+    return session("local[2]", config={"spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": folder})
 
 
 def _has_spark_type(kind: str) -> bool:

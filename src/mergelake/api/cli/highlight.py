@@ -15,11 +15,11 @@ from mergelake.core.base.lexer import Token, next_token
 
 COLOURS = Style.from_dict(
     {
-        "api.sql.keyword": "bold ansicyan",
-        "api.sql.function": "ansiblue",
-        "api.sql.string": "ansigreen",
-        "api.sql.number": "ansimagenta",
-        "api.sql.comment": "italic ansibrightblack",
+        "sql.keyword": "bold ansicyan",
+        "sql.function": "ansiblue",
+        "sql.string": "ansigreen",
+        "sql.number": "ansimagenta",
+        "sql.comment": "italic ansibrightblack",
     }
 )
 _CHARACTERS_MAX = 20_000

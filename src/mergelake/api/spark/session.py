@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONFIG: dict[str, str] = {
-    "api.spark.sql.session.timeZone": "UTC",
-    "api.spark.sql.caseSensitive": "true",
-    "api.spark.sql.ansi.enabled": "false",  # ClickHouse wraps and yields inf where ANSI Spark raises
-    "api.spark.sql.autoBroadcastJoinThreshold": "-1",  # Spark estimates a scan by the tiny size of its spark.range
-    "api.spark.sql.python.filterPushdown.enabled": "true",
-    "api.spark.sql.execution.arrow.pyspark.enabled": "true",
-    "api.spark.sql.shuffle.partitions": "8",
-    "api.spark.ui.enabled": "false",
-    "api.spark.ui.showConsoleProgress": "false",
-    "api.spark.speculation": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.ansi.enabled": "false",  # ClickHouse wraps and yields inf where ANSI Spark raises
+    "spark.sql.autoBroadcastJoinThreshold": "-1",  # Spark estimates a scan by the tiny size of its spark.range
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.speculation": "false",
 }
 """Configuration of the sessions that `session` makes."""
 
@@ -49,15 +49,13 @@ def session(master: str | None = None, *, config: Mapping[str, str] | None = Non
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     master = master or os.environ.get("SPARK_MASTER_URL") or "local[*]"
     builder = SparkSession.builder.master(master).appName("mergelake")
-    for name, value in {**CONFIG, "api.spark.driver.memory": "2g", **(config or {})}.items():
+    for name, value in {**CONFIG, "spark.driver.memory": "2g", **(config or {})}.items():
         builder = builder.config(name, value)
     if master.startswith("local"):
-        builder = builder.config("api.spark.driver.host", "127.0.0.1").config(
-            "api.spark.driver.bindAddress", "127.0.0.1"
-        )
-    if not (config and "api.spark.driver.extraJavaOptions" in config):
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    if not (config and "spark.driver.extraJavaOptions" in config):
         quiet = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
-        builder = builder.config("api.spark.driver.extraJavaOptions", f"{quiet} {archive_option()}")
+        builder = builder.config("spark.driver.extraJavaOptions", f"{quiet} {archive_option()}")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark

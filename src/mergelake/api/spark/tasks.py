@@ -46,7 +46,7 @@ def tasks_at_once(spark: SparkSession) -> int:
     try:
         return max(1, int(spark.sparkContext.defaultParallelism))
     except PySparkException:  # Connect has no context
-        return max(1, int(spark.conf.get("api.spark.default.parallelism", "8") or 8))
+        return max(1, int(spark.conf.get("spark.default.parallelism", "8") or 8))
 
 
 def task_outcomes(spark: SparkSession, fn: Callable[[Item], Out], items: Sequence[Item]) -> list[bytes]:
