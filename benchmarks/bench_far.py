@@ -27,10 +27,9 @@ from benchmarks.common import median_of
 from mergelake.query.attach import attached
 from mergelake.store.cache.cache_dir import CacheDir
 from mergelake.store.cache.cached import CachedStore
+from mergelake.store.interface.protocol import Buffer, Store, StoreSpec
 from mergelake.store.objects.directory import DirectoryStore
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Buffer, Store
-from mergelake.store.objects.spec import StoreSpec
 
 ROWS = 500_000
 PARTS = 3

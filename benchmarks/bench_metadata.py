@@ -39,7 +39,8 @@ from mergelake.parts.read.cache import PartCache
 from mergelake.scan.prune.request import ScanRequest
 from mergelake.scan.read.plan import plan_scan
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.table.handle.handle import Snapshot, TableHandle
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.handle.snapshot import Snapshot
 from tests.helpers.background import settle
 
 COLUMNS = 10

@@ -23,8 +23,8 @@ from mergelake.log.commit.commit import Log
 from mergelake.log.model.operations import AddParts, CreateTable, Publish
 from mergelake.log.model.state import State
 from mergelake.log.storage.machine import TableMachine
+from mergelake.store.interface.protocol import ObjectMeta, PutOutcome
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import ObjectMeta, PutOutcome
 from mergelake.table.handle.handle import TableHandle
 from tests.helpers.background import settle
 

@@ -24,7 +24,7 @@ from mergelake.format.files.checksums import decode_checksums
 from mergelake.format.files.partition import partition_keys
 from mergelake.jobs.merge.execute import execute_merge
 from mergelake.jobs.merge.plan import plan_merge
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.parts.read.listing import plain_files
 from mergelake.parts.read.reader import PartReader
 from mergelake.parts.tools.adopt import open_directory

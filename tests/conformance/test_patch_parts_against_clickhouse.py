@@ -20,7 +20,7 @@ from mergelake.core.types.types import DataType, parse_type
 from mergelake.parts.tools import public
 from mergelake.parts.tools.public import PartData
 from mergelake.parts.tools.verify import check_part
-from mergelake.store.objects.open import open_store
+from mergelake.store.open import open_store
 from tests.helpers.blocks import select
 from tests.helpers.clickhouse_tables import data_path, part_paths
 from tests.helpers.random_patches import History, rows

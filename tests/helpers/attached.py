@@ -10,7 +10,7 @@ import pytest
 
 from mergelake.query.attach import attached
 from mergelake.query.attach.attached import AttachedSets, Reading as LayeredReading
-from mergelake.query.attach.part_set import PartSet
+from mergelake.query.part_set import PartSet
 
 
 @dataclass(frozen=True, slots=True)

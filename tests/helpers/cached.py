@@ -10,8 +10,8 @@ import numpy as np
 
 from mergelake.store.cache.cache_dir import CacheDir
 from mergelake.store.cache.cached import CachedStore
+from mergelake.store.interface.protocol import Buffer
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Buffer
 
 KEYS = [f"{'5f' * 16}/{number:032x}/ts.bin" for number in range(3)]
 """Keys of objects of parts."""

@@ -17,8 +17,8 @@ from unittest import mock
 from greenlet import getcurrent, greenlet
 
 from mergelake.log.model.operations import AddParts
+from mergelake.store.interface.protocol import Counters
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Counters
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
 SCHEMA = schema_with(checkpoint_interval=64)

@@ -6,11 +6,10 @@ import threading
 import time
 from collections.abc import Sequence
 
+from mergelake.store.interface.protocol import Buffer, StoreSpec
+from mergelake.store.interface.ranges import coalesce
 from mergelake.store.metering.meter import Meter
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Buffer
-from mergelake.store.objects.ranges import coalesce
-from mergelake.store.objects.spec import StoreSpec
 
 GAP_BYTES = 1 << 20
 """As a bucket joins ranges."""

@@ -16,7 +16,7 @@ from mergelake.core.types.types import DataType
 from mergelake.jobs.merge.commit import MergeOutcome, merge_parts
 from mergelake.jobs.merge.plan import plan_merge
 from mergelake.jobs.merge.select import select_optimize
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.parts.read.reader import PartReader
 from mergelake.store import Store, open_store
 from mergelake.table.handle.handle import TableHandle

@@ -17,8 +17,8 @@ from mergelake.jobs.node.disk import LocalDisk
 from mergelake.jobs.node.plan import tick
 from mergelake.jobs.node.worker import TableWorker
 from mergelake.parts.read.reader import PartReader
+from mergelake.store.interface.protocol import Store
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Store
 from mergelake.table.definition.define import define
 from mergelake.table.handle.handle import TableHandle
 from mergelake.table.write.insert import commit_parts, insert_target, write_blocks

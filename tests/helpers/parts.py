@@ -14,7 +14,7 @@ from mergelake.core.model.schema import TableSchema
 from mergelake.core.model.settings import TableSettings
 from mergelake.parts.write.part_spec import PartTarget, SortedRows
 from mergelake.parts.write.writer import write_part
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 
 def part_target(

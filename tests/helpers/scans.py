@@ -23,8 +23,8 @@ from mergelake.scan.prune.request import ScanRequest
 from mergelake.scan.read.plan import ScanPlan, plan_scan
 from mergelake.scan.read.read import read_items
 from mergelake.scan.read.stats import ScanStats
+from mergelake.store.interface.protocol import Store
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Store
 from mergelake.table.handle.handle import TableHandle
 from mergelake.table.write.insert import commit_parts, insert_target, write_blocks
 

@@ -10,7 +10,7 @@ from mergelake.api.python.cost import chunk_bytes, table_cost
 from mergelake.query import in_place, table_source
 from mergelake.query.attach import attached
 from mergelake.query.attach.attached import AttachedSets
-from mergelake.store.objects.protocol import Counters
+from mergelake.store.interface.protocol import Counters
 
 ROWS = 30_000
 

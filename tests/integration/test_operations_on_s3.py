@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import mergelake as ml
+from mergelake.store.interface.protocol import Counters
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Counters
 
 ROWS = 3000
 CREATE = """CREATE TABLE {} (p Int8, k UInt32, a String, b Float64, day Date) ENGINE = MergeTree

@@ -13,7 +13,7 @@ from mergelake.core.types.types import parse_type
 from mergelake.parts.read.cache import PartCache
 from mergelake.parts.read.reader import PartReader
 from mergelake.parts.tools.verify import check_part
-from mergelake.store.objects.open import open_store
+from mergelake.store.open import open_store
 from tests.helpers.parts import part_target, write_block
 
 KINDS = {name: parse_type(kind) for name, kind in (("k", "UInt64"), ("s", "String"), ("n", "Nullable(Int32)"))}

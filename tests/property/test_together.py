@@ -14,8 +14,8 @@ from mergelake.core.base.errors import CorruptDataError
 from mergelake.parts.read.joined import JoinedReader
 from mergelake.scan.prune.request import ScanRequest
 from mergelake.scan.read import ahead, read as scan_read, together
+from mergelake.store.interface.protocol import Store
 from mergelake.store.objects.directory import DirectoryStore
-from mergelake.store.objects.protocol import Store
 from tests.helpers.far_store import FarStore
 from tests.helpers.random_tables import RandomTable, random_table
 from tests.helpers.scans import ScanTable, make_schema

@@ -18,8 +18,8 @@ from mergelake.log.backends.backend import EVERY, CollectedError, ObjectBackend
 from mergelake.log.backends.backend_zookeeper import ZooKeeperBackend, make_tree
 from mergelake.log.backends.intake import Left, encode_left
 from mergelake.log.model.operations import DropTable
+from mergelake.store.interface.protocol import Lost, OutcomeUnknown, Stored
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Lost, OutcomeUnknown, Stored
 from tests.helpers.fake_keeper import FakeEnsemble, FakeKeeper
 
 STEPS = 60

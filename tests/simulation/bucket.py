@@ -13,10 +13,18 @@ from random import Random
 from typing import TypeVar
 
 from mergelake.core.base.errors import NotFoundError, UnavailableError
-from mergelake.store.objects.keys import check_key, directory_prefix
-from mergelake.store.objects.protocol import Buffer, Counters, Lost, ObjectMeta, OutcomeUnknown, PutOutcome, Stored
-from mergelake.store.objects.ranges import truncated
-from mergelake.store.objects.spec import StoreSpec
+from mergelake.store.interface.keys import check_key, directory_prefix
+from mergelake.store.interface.protocol import (
+    Buffer,
+    Counters,
+    Lost,
+    ObjectMeta,
+    OutcomeUnknown,
+    PutOutcome,
+    Stored,
+    StoreSpec,
+)
+from mergelake.store.interface.ranges import truncated
 from tests.simulation.kernel import EPOCH_MS, Kernel, Process
 
 T = TypeVar("T")

@@ -22,7 +22,8 @@ from mergelake.log.model.operations import (
     ReleaseLease,
     RenewLease,
 )
-from mergelake.log.model.state import ActivePart, PendingMutation, VolatilePart
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import PendingMutation, VolatilePart
 from mergelake.log.model.volatile import Element, element_id, lacking, leaves, nested, pending, sources, top_level
 from mergelake.table.write.insert import COMMIT_REFUSED, discard_refused
 from tests.simulation.rewriters import Rewriter, in_order, up_to

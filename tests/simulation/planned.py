@@ -15,7 +15,7 @@ from mergelake.jobs.node.actions import Build, Merge, Mutate, NodeView, Upload
 from mergelake.jobs.node.disk import LocalDisk
 from mergelake.jobs.node.plan import tick
 from mergelake.jobs.node.worker import TableWorker
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from tests.simulation.actors import Actor
 from tests.simulation.bucket import Bucket, ProcessStore
 from tests.simulation.tiny import Rows, collapsed, decode, mutated, places_of, write

@@ -10,7 +10,8 @@ from mergelake.core.model.manifest import PartManifest
 from mergelake.jobs.mutate.commit import commit_results, note_failure
 from mergelake.jobs.mutate.plan import due_parts, mutation_task
 from mergelake.log.model.operations import FinishMutations, MarkMutated, Publish
-from mergelake.log.model.state import ActivePart, PendingMutation, State
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import PendingMutation, State
 from mergelake.log.model.volatile import Element, lacking, pending
 from mergelake.table.partitions.mutations import open_mutations
 from mergelake.table.write.insert import COMMIT_REFUSED, discard_refused

@@ -31,8 +31,8 @@ from mergelake.log.reading.transactions import Record, decode_record, record_key
 from mergelake.log.storage import checkpoint
 from mergelake.log.storage.encoding import decode_entry
 from mergelake.log.storage.segments import Segments
+from mergelake.store.interface.protocol import Buffer
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Buffer
 from tests.simulation.bucket import Bucket
 from tests.simulation.invariants import after_entry
 from tests.simulation.kernel import EPOCH_MS

@@ -21,7 +21,7 @@ from mergelake.core.model.schema import Column, TableSchema
 from mergelake.core.types.types import parse_type
 from mergelake.format.codecs.hashes import file_hash
 from mergelake.log.model.state import PendingMutation
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 Row: TypeAlias = tuple[int, tuple[int, ...]]
 Rows: TypeAlias = tuple[Row, ...]

@@ -12,10 +12,12 @@ from typing import TypeAlias
 from mergelake.core.model.schema import TableSchema
 from mergelake.log.model import fold
 from mergelake.log.model.operations import AddParts, DropTable
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.model.retention import refers
-from mergelake.log.model.state import ActivePart, State
+from mergelake.log.model.state import State
 from mergelake.log.storage.encoding import decode_entry
-from mergelake.table.handle.handle import Snapshot, TableHandle
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.handle.snapshot import Snapshot
 from tests.simulation.actors import Actor, Reader
 from tests.simulation.admins import Admin
 from tests.simulation.bucket import Bucket, ProcessStore

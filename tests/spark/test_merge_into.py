@@ -7,7 +7,7 @@ import json
 import pytest
 
 import mergelake as ml
-from mergelake.api.spark import merge_into
+from mergelake.api.python.merge_into import merge_into
 from mergelake.core.base.errors import InvalidInputError, UnsupportedError
 from mergelake.jobs.upsert import keys
 from tests.helpers.pages import Reader, snippets

@@ -3,20 +3,23 @@
 `BoundLiteral | BoundColumn | BoundCall`, each with its ClickHouse `type`. Functions have their canonical
 ClickHouse names (`equals`, `toYYYYMM`); constants are folded, and a string literal compared with a date, an
 enum, a UUID … already is a literal of that type in storage form (`ts >= '2026-01-01'` holds the UInt32).
+`EvaluationContext` has the rows that a node is evaluated on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mergelake.core.base.errors import error
 from mergelake.core.types import types as t
 from mergelake.expr.nodes import Call, ColumnRef, Literal, SyntaxNode
-
-if TYPE_CHECKING:
-    from mergelake.expr.evaluate import EvaluationContext
-    from mergelake.expr.values import Vec
+from mergelake.expr.values import Data, Vec, constant_vec, from_arrow, mask_array, take
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,83 @@ class BoundCall:
 
 
 BoundNode = BoundLiteral | BoundColumn | BoundCall
+
+
+class EvaluationContext:
+    """The rows to evaluate on: a block, or some of its rows."""
+
+    def __init__(
+        self,
+        rows: int,
+        load: Callable[[str], Vec],
+        all_rows: tuple[EvaluationContext, npt.NDArray[np.int64]] | None = None,
+    ) -> None:
+        """`all_rows`: the context that these rows were taken from, and their positions in it."""
+        self.rows = rows
+        """Number of rows."""
+        self._load = load
+        self._all_rows = all_rows
+        self._loaded: dict[str, Vec] = {}
+        self._drawn: dict[str, Vec] = {}
+
+    @staticmethod
+    def of_block(block: pa.RecordBatch | pa.Table, columns: Mapping[str, t.DataType]) -> EvaluationContext:
+        """All rows of `block`, whose columns are in storage form."""
+
+        def load(name: str) -> Vec:
+            at = block.schema.get_field_index(name)
+            if at < 0:
+                raise error("NOT_FOUND_COLUMN_IN_BLOCK", f"Not found column {name} in block")
+            return from_arrow(block.column(at), columns[name])
+
+        return EvaluationContext(block.num_rows, load)
+
+    def column(self, name: str) -> Vec:
+        """The column called `name`."""
+        if name not in self._loaded:
+            self._loaded[name] = self._load(name)
+        return self._loaded[name]
+
+    def narrowed(self, keep: npt.NDArray[np.int64]) -> EvaluationContext:
+        """Only the rows at positions `keep`; columns are gathered on first use."""
+        return EvaluationContext(len(keep), lambda name: self.column(name).filter(keep), (self, keep))
+
+    def drawn(self, name: str, draw: Callable[[int], Data]) -> Vec:
+        """Random values called `name`, drawn once for all rows: a row has the same value in every narrowed context."""
+        if name not in self._drawn:
+            if self._all_rows is None:
+                self._drawn[name] = Vec(draw(self.rows))
+            else:
+                rows, keep = self._all_rows
+                self._drawn[name] = Vec(take(rows.drawn(name, draw).data, keep))
+        return self._drawn[name]
+
+    def eval(self, node: BoundNode) -> Vec:
+        """The values of `node` on these rows; a constant has one row."""
+        if isinstance(node, BoundCall):
+            return node.run(self)
+        if isinstance(node, BoundColumn):
+            return self.column(node.name)
+        return constant_vec(node.value, node.type)
+
+    def mask(self, node: BoundNode) -> npt.NDArray[np.bool_]:
+        """Where the condition `node` holds, one flag per row; false for NULL."""
+        vec = self.eval(node)
+        flags = truth(vec.data)
+        if vec.valid is not None:
+            flags = flags & vec.valid
+        if vec.codes is not None:
+            return flags[vec.codes]
+        return flags if len(flags) == self.rows else np.broadcast_to(flags, (self.rows,))
+
+
+def truth(data: Data) -> npt.NDArray[np.bool_]:
+    """Data of a condition as flags: zero is false."""
+    if isinstance(data, np.ndarray):
+        return data if data.dtype == np.bool_ else np.asarray(data != 0, dtype=np.bool_)
+    if pa.types.is_null(data.type):
+        return np.zeros(len(data), np.bool_)
+    return mask_array(data)
 
 
 def walk(node: BoundNode) -> Iterator[BoundNode]:

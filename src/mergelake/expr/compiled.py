@@ -11,8 +11,7 @@ import pyarrow as pa
 from mergelake.core.base.errors import error
 from mergelake.core.types.types import DataType
 from mergelake.expr.binder import bind
-from mergelake.expr.bound import BoundNode, columns_of
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import BoundNode, EvaluationContext, columns_of
 from mergelake.expr.parser import parse
 from mergelake.expr.registry import Seed
 from mergelake.expr.values import to_arrow

@@ -14,8 +14,8 @@ from typing import Any
 
 from mergelake.core.base.errors import MergelakeError, error
 from mergelake.core.types import types as t
-from mergelake.expr.bound import BoundLiteral, BoundNode
-from mergelake.expr.evaluate import EvaluationContext, Kernel
+from mergelake.expr.bound import BoundLiteral, BoundNode, EvaluationContext
+from mergelake.expr.evaluate import Kernel
 from mergelake.expr.values import Vec
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mergelake.core.base.errors import MergelakeError, error
 from mergelake.query.embedded.streamed import Batches, Chunks, Pieces
-from mergelake.store.objects.protocol import Counters
+from mergelake.store.interface.protocol import Counters
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from mergelake.core.base.errors import InternalError, error
 from mergelake.core.types.arrow import storage_schema
 from mergelake.core.types.types import DataType
 from mergelake.log.storage.catalog import VirtualTable
-from mergelake.store.objects.spec import StoreSpec
+from mergelake.store.interface.protocol import StoreSpec
 
 if TYPE_CHECKING:
-    from mergelake.query.attach.part_set import PartSet
+    from mergelake.query.part_set import PartSet
     from mergelake.table.pending.select import View
 
 

@@ -28,13 +28,15 @@ from mergelake.expr.bound import BoundCall, BoundColumn
 from mergelake.expr.compiled import compile_expression
 from mergelake.expr.parser import parse
 from mergelake.log.model.part_map import Partitions
-from mergelake.log.model.state import ActivePart, PendingMutation
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import PendingMutation
 from mergelake.parts.read.cache import PartCache
 from mergelake.parts.read.fetch import is_remote
 from mergelake.query.attach import attached
-from mergelake.query.attach.part_set import PARTS_AT_ONCE, PartSet, differs
+from mergelake.query.attach.reused_names import differs
 from mergelake.query.embedded import engine
 from mergelake.query.embedded.states import EMBEDDED
+from mergelake.query.part_set import PARTS_AT_ONCE, PartSet
 from mergelake.query.source import AsOf, Layers, ReadRequest, Shared
 from mergelake.scan.prune.predicate import all_types
 from mergelake.scan.prune.request import VIRTUAL_COLUMNS, ScanRequest
@@ -42,10 +44,9 @@ from mergelake.scan.read.explain import applied_line, explain_text, volatile_lin
 from mergelake.scan.read.plan import ScanItem, ScanPlan, partitions_that_fit, plan_scan
 from mergelake.scan.read.read import read_items
 from mergelake.store.cache.cached import CachedStore
-from mergelake.store.objects.protocol import Store
-from mergelake.store.objects.spec import StoreSpec
-from mergelake.table.handle.handle import Snapshot
-from mergelake.table.handle.volatile_choice import MergedPart, beside_merged, without_merged
+from mergelake.store.interface.protocol import Store, StoreSpec
+from mergelake.table.handle.snapshot import Snapshot, beside_merged, without_merged
+from mergelake.table.handle.volatile_choice import MergedPart
 from mergelake.table.pending.select import SourceText, View, view_of
 from mergelake.table.volatile.volatile_reads import VolatileReads
 from mergelake.table.volatile.volatile_store import volatile_store

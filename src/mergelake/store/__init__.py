@@ -5,8 +5,7 @@ the only conditional operation, with three outcomes (`Stored | Lost | Unknown`),
 depends on it. Only this room imports obstore.
 """
 
-from mergelake.store.objects.open import open_store
-from mergelake.store.objects.protocol import (
+from mergelake.store.interface.protocol import (
     Buffer,
     Counters,
     Lost,
@@ -15,8 +14,9 @@ from mergelake.store.objects.protocol import (
     PutOutcome,
     Store,
     Stored,
+    StoreSpec,
 )
-from mergelake.store.objects.spec import StoreSpec
+from mergelake.store.open import open_store
 
 __all__ = [
     "Buffer",

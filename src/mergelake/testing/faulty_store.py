@@ -22,9 +22,16 @@ from typing import TypeVar
 
 from mergelake.core.base.errors import UnavailableError
 from mergelake.core.base.ids import SeededIds
-from mergelake.store.objects.protocol import Buffer, Counters, ObjectMeta, OutcomeUnknown, PutOutcome, Store
-from mergelake.store.objects.ranges import truncated
-from mergelake.store.objects.spec import StoreSpec
+from mergelake.store.interface.protocol import (
+    Buffer,
+    Counters,
+    ObjectMeta,
+    OutcomeUnknown,
+    PutOutcome,
+    Store,
+    StoreSpec,
+)
+from mergelake.store.interface.ranges import truncated
 
 T = TypeVar("T")
 

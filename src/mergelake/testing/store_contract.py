@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from mergelake.core.base.errors import CorruptDataError, InvalidInputError, NotFoundError
-from mergelake.store.objects.protocol import Lost, Store, Stored
+from mergelake.store.interface.protocol import Lost, Store, Stored
 
 MIB = 1 << 20
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mergelake.core.base.errors import MergelakeError
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from tests.helpers.mutations.doors import Door, Spark, all_doors, local_spark
 from tests.helpers.mutations.events import happen
 from tests.helpers.mutations.sequences import PARTITION, Read, Sequence, Step, draw_sequence

@@ -18,8 +18,8 @@ from mergelake.core.base.errors import MergelakeError
 from mergelake.core.convert.text_write import to_text
 from mergelake.core.types.types import FixedString, inner_type, parse_type
 from mergelake.store import open_store
+from mergelake.store.interface.protocol import Store
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Store
 from tests.helpers.far_store import FarStore
 from tests.helpers.mutations.sequences import Read
 from tests.helpers.mutations.tables import DrawnTable

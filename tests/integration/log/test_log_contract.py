@@ -9,8 +9,8 @@ import pytest
 
 from mergelake.log.model.state import State
 from mergelake.store import open_store
+from mergelake.store.interface.protocol import Lost, Stored
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Lost, Stored
 from tests.integration.log.places import Bucket, Ensemble, insert, part_ids
 
 KINDS = ["memory", "directory", pytest.param("s3", marks=pytest.mark.s3)]

@@ -15,8 +15,8 @@ from mergelake.log.backends.keeper import Address
 from mergelake.log.commit.migrate import new_tree, take_over
 from mergelake.log.model.sequencer import Sequencer
 from mergelake.log.storage.machine import TableMachine
+from mergelake.store.interface.protocol import Lost, OutcomeUnknown, Stored
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Lost, OutcomeUnknown, Stored
 from tests.helpers.tcp_proxy import TcpProxy
 from tests.integration.log.places import CLOCK, PREFIX, Bucket, Ensemble, insert, part_ids
 

@@ -12,8 +12,8 @@ import pytest
 from mergelake.core.base.errors import CorruptDataError, InvalidInputError, MergelakeError, UnavailableError
 from mergelake.log.backends.backends import Backends
 from mergelake.log.backends.keeper import Address, Create, Keeper, Refused, SetData
+from mergelake.store.interface.protocol import Lost, OutcomeUnknown, Stored
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Lost, OutcomeUnknown, Stored
 from tests.helpers.services import SCRIPTS, exported
 from tests.helpers.tcp_proxy import TcpProxy
 from tests.integration.log.places import CLOCK, Ensemble, insert, part_ids

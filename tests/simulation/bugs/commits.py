@@ -10,7 +10,7 @@ from mergelake.log.commit import commit, group
 from mergelake.log.model import conflict, fold
 from mergelake.log.model.operations import Entry
 from mergelake.log.reading.head_freshness import Instant
-from mergelake.store.objects.protocol import OutcomeUnknown, Stored
+from mergelake.store.interface.protocol import OutcomeUnknown, Stored
 from mergelake.table.write.insert import discard_parts
 from tests.simulation.bugs.registry import both, bug
 

@@ -17,7 +17,7 @@ from mergelake.log.model import fold, retired, volatile as elements
 from mergelake.log.model.operations import AddParts, FinishMutations, MarkMutated, Mutation, Publish
 from mergelake.log.model.state import State
 from mergelake.log.reading import tail
-from mergelake.store.objects.protocol import OutcomeUnknown, Stored
+from mergelake.store.interface.protocol import OutcomeUnknown, Stored
 from mergelake.table.handle import handle
 from mergelake.table.partitions import mutations, parts
 from tests.simulation import admins

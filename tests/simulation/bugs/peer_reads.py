@@ -7,8 +7,7 @@ from unittest import mock
 
 from mergelake.scan.read import plan
 from mergelake.table.handle import volatile_choice
-from mergelake.table.handle.handle import Snapshot
-from mergelake.table.handle.volatile_choice import with_merged
+from mergelake.table.handle.snapshot import Snapshot, with_merged
 from mergelake.table.volatile import volatile_snapshot
 from tests.simulation.bugs.registry import bug
 

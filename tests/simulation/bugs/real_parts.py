@@ -15,7 +15,7 @@ from mergelake.jobs.mutate import commit as results, execute
 from mergelake.parts.write.rewrite import ColumnRewriter
 from mergelake.scan.prune.narrowed import NarrowedSteps
 from mergelake.scan.read.filter import RowSelection
-from mergelake.table.handle.handle import Snapshot
+from mergelake.table.handle.snapshot import Snapshot
 from mergelake.table.pending.bound import Steps
 from tests.simulation.bugs.registry import both, bug
 

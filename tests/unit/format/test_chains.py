@@ -13,6 +13,7 @@ from mergelake.format.codecs.codec import Codec, parse_codec
 from mergelake.format.codecs.codec_types import stream_codec
 from mergelake.format.codecs.compressed_blocks import decode_compressed_blocks, encode_compressed_blocks
 from mergelake.format.codecs.hashes import city128
+from mergelake.format.kernels import method_bytes
 
 FIRST, LAST = ("Delta", "DoubleDelta", "Gorilla"), ("LZ4", "ZSTD(1)", "ZSTD(5)", "NONE")
 
@@ -21,7 +22,7 @@ def _codec(first: str, last: str, width: int) -> Codec:
     """The chain, bound to values of `width` bytes."""
     if last == "NONE":
         steps = _codec(first, "LZ4", width).steps
-        return c.chained([steps[0], Codec(c.NONE)])
+        return c.chained([steps[0], Codec(method_bytes.NONE)])
     kind = {1: "UInt8", 2: "UInt16", 4: "UInt32", 8: "UInt64"}[width]
     kind = {4: "Float32", 8: "Float64"}.get(width, kind) if first == "Gorilla" else kind
     return stream_codec(parse_codec(f"{first}, {last}"), parse_type(kind))

@@ -14,7 +14,8 @@ from mergelake.core.model.names import PartInfo
 from mergelake.jobs.gc.fsck import part_set, parts_at_rest
 from mergelake.jobs.publish.plan import shown_token
 from mergelake.log.model.operations import MergeRecipe
-from mergelake.log.model.state import ActivePart, State, VolatilePart
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import State, VolatilePart
 from mergelake.store.objects.memory import MemoryStore
 from tests.helpers.manifests import manifest
 

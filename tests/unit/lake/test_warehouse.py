@@ -10,8 +10,8 @@ from mergelake.api.python import Warehouse
 from mergelake.core.base.errors import InvalidInputError, MergelakeError, NotFoundError, UnsupportedError
 from mergelake.log.model.operations import CreateTable
 from mergelake.store import open_store
+from mergelake.store.interface.protocol import Stored
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Stored
 from mergelake.table.definition.define import define
 from mergelake.testing.faulty_store import Fault, FaultyStore, SimulatedCrash
 

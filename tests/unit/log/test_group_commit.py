@@ -12,8 +12,8 @@ from mergelake.core.base.errors import ConflictError, UnavailableError
 from mergelake.core.base.ids import RandomIds
 from mergelake.log.commit import group
 from mergelake.log.model.operations import AddParts, DropRange, Publish
+from mergelake.store.interface.protocol import OutcomeUnknown
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import OutcomeUnknown
 from tests.helpers.manifests import manifest, new_log, open_log
 
 SECONDS = 20

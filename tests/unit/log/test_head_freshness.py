@@ -10,8 +10,8 @@ from mergelake.core.base.clock import ManualClock
 from mergelake.core.base.errors import CorruptDataError, InternalError, InvalidInputError, UnavailableError
 from mergelake.log.model.operations import AddParts, AdvanceGcHorizon
 from mergelake.log.reading.head_freshness import HEAD_FRESHNESS_S, Instant
+from mergelake.store.interface.protocol import OutcomeUnknown, Stored
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import OutcomeUnknown, Stored
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 
 LONG_S = HEAD_FRESHNESS_S + 1

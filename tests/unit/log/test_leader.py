@@ -17,8 +17,8 @@ from mergelake.log.model.operations import AddParts, DropRange, Publish, RenewLe
 from mergelake.log.model.state import Lease
 from mergelake.log.reading import recent
 from mergelake.log.relay import leader
+from mergelake.store.interface.protocol import OutcomeUnknown
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import OutcomeUnknown
 from tests.helpers.manifests import manifest, new_log, open_log, schema_with
 from tests.helpers.peers import ADDRESS, TOKEN, Network, listening, sender
 

@@ -9,7 +9,7 @@ import pytest
 
 from mergelake.core.model.names import PartInfo
 from mergelake.log.model.part_map import STEPS_MAX, Journal, Partitions
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from tests.helpers.manifests import manifest
 
 

@@ -11,8 +11,9 @@ import pytest
 from mergelake.core.base.errors import CorruptDataError, NotFoundError
 from mergelake.core.base.ids import SeededIds
 from mergelake.core.model.names import PartInfo
+from mergelake.log.model.parts import RetiredPart
 from mergelake.log.model.retired import RUN_MAX, Retired
-from mergelake.log.model.state import RetiredPart, State
+from mergelake.log.model.state import State
 from mergelake.log.storage import stored_runs
 from mergelake.log.storage.segment_objects import SegmentObjects
 from mergelake.log.storage.stored_runs import PlacedRun, RunRef, Runs

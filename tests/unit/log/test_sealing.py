@@ -10,8 +10,8 @@ from mergelake.log.backends import backend_zookeeper, sealing
 from mergelake.log.backends.backend import EVERY, ObjectBackend
 from mergelake.log.backends.backend_zookeeper import ZooKeeperBackend, make_tree
 from mergelake.log.backends.keeper import Create, Delete
+from mergelake.store.interface.protocol import Lost, OutcomeUnknown, Stored
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Lost, OutcomeUnknown, Stored
 from tests.helpers.fake_keeper import FakeEnsemble, FakeKeeper
 
 

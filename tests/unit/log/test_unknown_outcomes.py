@@ -9,8 +9,8 @@ from mergelake.core.base.errors import ConflictError, InvalidInputError, Unavail
 from mergelake.core.base.ids import SeededIds
 from mergelake.log.model.operations import AddParts, Publish
 from mergelake.log.storage import checkpoint
+from mergelake.store.interface.protocol import OutcomeUnknown, Stored
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import OutcomeUnknown, Stored
 from mergelake.table.handle.handle import TableHandle
 from mergelake.table.write.deduplication import InsertIdentity
 from mergelake.table.write.insert import commit_parts

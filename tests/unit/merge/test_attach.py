@@ -11,7 +11,7 @@ from mergelake.core.base.errors import MergelakeError
 from mergelake.core.base.ids import SeededIds
 from mergelake.jobs.publish.definition import attach_text, create_statement, disk_text
 from mergelake.store import open_store
-from mergelake.store.objects.spec import StoreSpec
+from mergelake.store.interface.protocol import StoreSpec
 from mergelake.table.definition.define import define
 from mergelake.table.handle.handle import TableHandle
 

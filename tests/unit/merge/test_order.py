@@ -15,7 +15,7 @@ from mergelake.engines.order.merging import MergeStep, merge_runs
 from mergelake.engines.rules.replacing import WinnerStream, winners
 from mergelake.jobs.merge.order import record_order
 from mergelake.jobs.merge.plan import SOURCES_MAX, plan_merge
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from tests.helpers.manifests import SCHEMA, manifest
 
 

@@ -19,7 +19,8 @@ from mergelake.jobs.publish.plan import (
     plan_publish,
     shows,
 )
-from mergelake.log.model.state import ActivePart, RetiredPart, State
+from mergelake.log.model.parts import ActivePart, RetiredPart
+from mergelake.log.model.state import State
 from tests.helpers.work import bytecodes
 
 

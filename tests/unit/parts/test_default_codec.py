@@ -14,7 +14,7 @@ import mergelake as ml
 from mergelake.core.base.errors import MergelakeError
 from mergelake.core.model.settings import TableSettings
 from mergelake.log.model.operations import AlterMetadata
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.parts.read.default_codec import default_codec
 from mergelake.table.definition.define import define
 from tests.helpers.codecs import data_methods, part_files, said_codec

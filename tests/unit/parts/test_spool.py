@@ -9,8 +9,8 @@ import pytest
 from mergelake.core.base.errors import UnavailableError
 from mergelake.parts.write import spool as module
 from mergelake.parts.write.spool import Spool
+from mergelake.store.interface.protocol import Buffer
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Buffer
 
 
 def _write(spool: Spool, name: str, *chunks: bytes) -> None:

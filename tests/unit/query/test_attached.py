@@ -13,12 +13,13 @@ from mergelake.api.sql.database import Database, connect
 from mergelake.core.base.errors import MergelakeError
 from mergelake.core.model.schema import Column
 from mergelake.core.types.types import parse_type
-from mergelake.query import in_place, table_source
-from mergelake.query.attach import attached, attaching, part_set
+from mergelake.query import in_place, part_set, table_source
+from mergelake.query.attach import attached, attaching
 from mergelake.query.attach.attached import AttachedSets
 from mergelake.query.attach.attaching import DATABASE
-from mergelake.query.attach.part_set import PartSet, differs
+from mergelake.query.attach.reused_names import differs
 from mergelake.query.embedded import engine, progress
+from mergelake.query.part_set import PartSet
 from mergelake.query.select import run_select
 from tests.helpers.attached import attach_at_once
 

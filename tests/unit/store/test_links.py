@@ -13,7 +13,7 @@ import pytest
 
 from mergelake.core.base.errors import CorruptDataError, InvalidInputError, MergelakeError, NotFoundError
 from mergelake.store import Lost, Stored, open_store
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 import mergelake
 from mergelake.core.base.errors import MergelakeError
 from mergelake.store import open_store
+from mergelake.store.interface.protocol import Counters
 from mergelake.store.metering.meter import Pool, carried, counted, counting, current_tally, metered
 from mergelake.store.metering.prices import GB, Prices, prices_of
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Counters
 
 
 def test_operations_of_several_threads_are_told_apart():

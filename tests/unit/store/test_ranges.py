@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from hypothesis import given, strategies as st
 
+from mergelake.store.interface.keys import check_key
+from mergelake.store.interface.ranges import coalesce, scatter
 from mergelake.store.metering.meter import key_class
-from mergelake.store.objects.keys import check_key
-from mergelake.store.objects.ranges import coalesce, scatter
 
 ranges = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 60)), max_size=12)
 

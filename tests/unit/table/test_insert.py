@@ -13,7 +13,8 @@ from mergelake.core.model.names import PartInfo
 from mergelake.log.model.operations import DropTable
 from mergelake.store.objects.memory import MemoryStore
 from mergelake.table.definition.define import define
-from mergelake.table.handle.handle import Snapshot, TableHandle
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.handle.snapshot import Snapshot
 from mergelake.table.write.deduplication import InsertIdentity
 from mergelake.table.write.insert import commit_parts, insert_target, write_blocks
 from mergelake.table.write.throttle import throttle

@@ -10,8 +10,8 @@ import pytest
 
 from mergelake.log.model.operations import AddParts, CancelVolatile, DropRange, Mutation
 from mergelake.log.model.volatile import lacking
-from mergelake.table.handle.handle import Snapshot
-from mergelake.table.handle.volatile_choice import MergedPart, PeerPlace, Ready, choose, with_merged, without_merged
+from mergelake.table.handle.snapshot import Snapshot, with_merged, without_merged
+from mergelake.table.handle.volatile_choice import MergedPart, PeerPlace, Ready, choose
 from tests.helpers.manifests import manifest
 from tests.helpers.volatile import Shared
 

@@ -32,7 +32,7 @@ class AlterMethods:
         `materialize_ttl`: rows and values that have expired by a TTL that is new are removed by the same commit.
         """
         from mergelake.api.python.constraints import alter_checked
-        from mergelake.api.python.expiring import follow_new_ttl
+        from mergelake.jobs.mutate.ttl import follow_new_ttl
 
         return alter_checked(self.handle, commands, self.env, follow_new_ttl(self.handle) if materialize_ttl else None)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from mergelake.api.python.partitions import PartitionMethods
 from mergelake.core.base.errors import error
 from mergelake.format.files.partition import check_partition_id
 from mergelake.table.partitions.exchange_parts import Kind, bring_partition
-
-if TYPE_CHECKING:
-    from mergelake.api.python.table import Table
 
 
 class BringMethods(PartitionMethods):
@@ -20,7 +17,7 @@ class BringMethods(PartitionMethods):
     Readers of both see all of it or nothing. A mutation that the parts lack comes along.
     """
 
-    def move_partition(self, value: Any = None, *, to: Table, partition_id: str | None = None) -> int:
+    def move_partition(self, value: Any = None, *, to: Self, partition_id: str | None = None) -> int:
         """Move a partition into another table; the new version of this one.
 
         The partition is given by the value of the partition key (a tuple for a key of several columns) or by its id.
@@ -39,12 +36,12 @@ class BringMethods(PartitionMethods):
         self._bring(self, to, value, partition_id, "move")
         return self.handle.log.state.version
 
-    def replace_partition(self, value: Any = None, *, source: Table, partition_id: str | None = None) -> int:
+    def replace_partition(self, value: Any = None, *, source: Self, partition_id: str | None = None) -> int:
         """Replace a partition by that of another table, which keeps it; the new version of this table."""
         return self._bring(source, self, value, partition_id, "replace")
 
     def attach_partition_from(
-        self, value: Any = None, *, source: Table, partition_id: str | None = None, every: bool = False
+        self, value: Any = None, *, source: Self, partition_id: str | None = None, every: bool = False
     ) -> int:
         """Add the rows of a partition of another table, or of `every` one, which keeps them; the new version of this
         table.

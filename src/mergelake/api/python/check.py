@@ -33,7 +33,8 @@ from mergelake.parts.write.indexing import BoundIndex, index_values, table_index
 from mergelake.scan.prune.skip import same_index
 from mergelake.scan.read.source import PartSource, open_part
 from mergelake.store.cache.cached import beneath
-from mergelake.table.handle.handle import Snapshot, TableHandle
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.handle.snapshot import Snapshot
 
 _SCHEMA = pa.schema([("part_path", pa.string()), ("is_passed", pa.uint8()), ("message", pa.string())])
 _WINDOW_ROWS = 1 << 17

@@ -27,7 +27,8 @@ from mergelake.table.definition.commit import Follow, RowsChanged, alter
 from mergelake.table.definition.constraints import AddConstraint, new_checks
 from mergelake.table.definition.modify_column import ModifyColumn
 from mergelake.table.definition.ttl import ModifyTtl
-from mergelake.table.handle.handle import Snapshot, TableHandle
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.handle.snapshot import Snapshot
 from mergelake.table.rows.constraints import ConstraintChecks
 
 ATTEMPTS_MAX = 20

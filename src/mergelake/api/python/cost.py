@@ -19,8 +19,8 @@ from mergelake.log.model.volatile import leaves
 from mergelake.parts.write.objects import OWN_OBJECT, SMALL_PUT, shared_size
 from mergelake.parts.write.spool import STREAM_CHUNK
 from mergelake.store.cache.cached import beneath
+from mergelake.store.interface.protocol import Counters, Store
 from mergelake.store.metering.prices import Prices
-from mergelake.store.objects.protocol import Counters, Store
 
 CHUNK_BYTES = 8 << 20
 """The default of the option `chunk_size`."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mergelake.core.base.cancel import check
 from mergelake.core.base.clock import SystemClock
 from mergelake.core.base.errors import error
 from mergelake.core.model.manifest import PartManifest
 from mergelake.parts.read.cache import PartCache
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from mergelake.table.handle.handle import TableHandle
 from mergelake.table.volatile.volatile_reads import OFF, VolatileReads
 
@@ -190,3 +190,17 @@ class Environment:
             disk=disk,
             states=self.states,
         )
+
+
+class OpenTable(Protocol):
+    """A table that is open in this process: what functions need of a `Table`, which calls them."""
+
+    name: str
+    """`database.table`."""
+    handle: TableHandle
+    env: Environment
+
+    @property
+    def schema(self) -> TableSchema:
+        """Columns, keys, engine and settings, at the version known here."""
+        ...

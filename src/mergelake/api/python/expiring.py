@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mergelake.api.python.altering import AlterMethods
-from mergelake.core.model.schema import TableSchema
-from mergelake.log.model.immutable import mutable_scope
-from mergelake.log.model.operations import TableOp
-from mergelake.log.model.state import State
-from mergelake.table.handle.handle import TableHandle
 
 if TYPE_CHECKING:
-    from mergelake.table.definition.commit import Follow
+    pass
 
 
 class TtlMethods(AlterMethods):
@@ -53,18 +47,3 @@ class TtlMethods(AlterMethods):
         from mergelake.jobs.mutate.ttl import materialize_ttl
 
         return materialize_ttl(self.handle, partition_id).version
-
-
-def follow_new_ttl(handle: TableHandle) -> Follow:
-    """Operations for an ALTER by which a TTL is new: MATERIALIZE TTL, at the time of the table's clock."""
-    from mergelake.jobs.mutate.ttl import ttl_mutation
-    from mergelake.table.definition.ttl import ttl_changed
-
-    mutation_id, now = handle.ids.new_id(), handle.clock.now_ms() // 1000
-
-    def follow(before: State, after: TableSchema) -> Sequence[TableOp]:
-        if not ttl_changed(before.schema, after):
-            return ()
-        return (ttl_mutation(mutation_id, after, now, scope=mutable_scope(before)),)
-
-    return follow

@@ -13,7 +13,8 @@ from mergelake.core.types.types import DataType
 from mergelake.format.files.partition_text import partition_texts
 from mergelake.log.model.describe import describe_op
 from mergelake.log.model.operations import AddParts, Entry, LogOp, Publish
-from mergelake.log.model.state import ActivePart, RetiredPart, State
+from mergelake.log.model.parts import ActivePart, RetiredPart
+from mergelake.log.model.state import State
 from mergelake.log.model.volatile import dependents, leaves, pending
 from mergelake.table.partitions.mutations import open_mutations
 from mergelake.table.pending.commands import are_of_ttl, parse_commands

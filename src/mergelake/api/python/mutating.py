@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from mergelake.api.python.environment import OpenTable
 from mergelake.core.base.errors import MergelakeError, error
 from mergelake.core.base.lexer import tokenize
 from mergelake.core.base.text import back_quote, quote_string
@@ -16,14 +16,11 @@ from mergelake.query.embedded import engine
 from mergelake.query.statement.access import check_expression
 from mergelake.table.pending.commands import Command
 
-if TYPE_CHECKING:
-    from mergelake.api.python.table import Table
-
 _AGGREGATED = ("ILLEGAL_AGGREGATION", "NOT_AN_AGGREGATE")
 
 
 def submit_commands(
-    table: Table, commands: Sequence[Command], *, unfinished_max: int | None = None, schema_version: int = 0
+    table: OpenTable, commands: Sequence[Command], *, unfinished_max: int | None = None, schema_version: int = 0
 ) -> Submitted:
     """Commit commands as one mutation; see `mutate.submit`. `schema_version`: as of `Submission`.
 
@@ -36,7 +33,7 @@ def submit_commands(
         raise _told(failure, commands, table.schema, given) from None
 
 
-def check_commands(table: Table, commands: Sequence[Command], schema: TableSchema) -> None:
+def check_commands(table: OpenTable, commands: Sequence[Command], schema: TableSchema) -> None:
     """Raise the error of `submit_commands` for commands on a table that is yet to have this schema."""
     given = Submission(table.handle.clock.now_ms(), table.name)
     try:
@@ -55,7 +52,7 @@ def _told(
     return _judged(unsupported, schema)
 
 
-def finish(table: Table, submitted: Submitted) -> None:
+def finish(table: OpenTable, submitted: Submitted) -> None:
     """Rewrite the parts that lack a mutation or one before it. UNFINISHED if one of these fails for some row."""
     apply_mutations(table.handle, lambda tasks: table.env.run_mutations(table.handle, tasks), until=submitted.block)
 

@@ -15,7 +15,8 @@ from mergelake.core.model.names import PartInfo
 from mergelake.core.types.types import DataType
 from mergelake.format.files.partition_text import partition_text
 from mergelake.log.model.operations import AddParts, Entry, LogOp, MarkMutated, Publish
-from mergelake.log.model.state import RetiredPart, State
+from mergelake.log.model.parts import RetiredPart
+from mergelake.log.model.state import State
 
 NEW, MERGED, MUTATED, REMOVED = "NewPart", "MergeParts", "MutatePart", "RemovePart"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from mergelake.api.python.environment import Environment
 from mergelake.api.python.sound import without_broken
 from mergelake.log.model.state import State
-from mergelake.table.handle.handle import Snapshot, TableHandle
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.handle.snapshot import Snapshot
 from mergelake.table.volatile import volatile_snapshot
 from mergelake.table.volatile.volatile_reads import volatile_mode
 

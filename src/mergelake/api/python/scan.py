@@ -20,8 +20,9 @@ from mergelake.scan.read.explain import explain_text
 from mergelake.scan.read.plan import ScanPlan, plan_scan
 from mergelake.scan.read.read import read_items
 from mergelake.scan.read.stats import ScanStats
-from mergelake.store.objects.protocol import Store
-from mergelake.table.handle.handle import Snapshot, TableHandle
+from mergelake.store.interface.protocol import Store
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.handle.snapshot import Snapshot
 from mergelake.table.volatile.volatile_store import volatile_store
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ from dataclasses import replace
 
 from mergelake.api.python.environment import Environment
 from mergelake.log.model.part_map import Partitions
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.parts.tools.verify import check_part
 from mergelake.scan.read.source import open_part
 from mergelake.store.cache.cached import beneath
-from mergelake.table.handle.handle import Snapshot, TableHandle
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.handle.snapshot import Snapshot
 
 _logger = logging.getLogger("mergelake.api.python")
 

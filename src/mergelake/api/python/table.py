@@ -24,7 +24,8 @@ from mergelake.engines.order.keys import table_keys
 from mergelake.log.model.operations import Tag, Untag
 from mergelake.log.model.state import State
 from mergelake.scan.prune.request import ScanRequest
-from mergelake.table.handle.handle import Snapshot, TableHandle, epoch_ms
+from mergelake.table.handle.handle import TableHandle, epoch_ms
+from mergelake.table.handle.snapshot import Snapshot
 from mergelake.table.partitions.freeze import check_tag_name
 from mergelake.table.partitions.rollback import rollback
 from mergelake.table.pending.commands import Delete, Update

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from mergelake.scan.prune.request import ScanRequest
     from mergelake.scan.read.plan import ScanPlan
     from mergelake.table.definition.evolution import Evolution
-    from mergelake.table.handle.handle import Snapshot, TableHandle
+    from mergelake.table.handle.handle import TableHandle
+    from mergelake.table.handle.snapshot import Snapshot
 
 TASKS = 16
 """Number of tasks of a scan: a Python data source does not know the number of cores."""

@@ -20,7 +20,7 @@ from mergelake.jobs.mutate.ranges import matching_ranges
 from mergelake.jobs.mutate.work import execute_task
 from mergelake.parts.write.assemble import SliceStream, assemble_stream
 from mergelake.store import StoreSpec
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

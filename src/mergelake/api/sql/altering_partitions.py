@@ -10,10 +10,10 @@ from mergelake.query.statement.settings import plain_value
 
 if TYPE_CHECKING:
     from mergelake.api.python.table import Table
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
 
 
-def alter_partitions(db: Database, statement: s.AlterPartitions) -> None:
+def alter_partitions(db: Session, statement: s.AlterPartitions) -> None:
     """Run the commands, one after the other; all are checked before the first."""
     table = db.open(statement.name)
     scopes, others = check_partitions(db, table, statement)
@@ -29,7 +29,7 @@ def alter_partitions(db: Database, statement: s.AlterPartitions) -> None:
 
 
 def check_partitions(
-    db: Database, table: Table, statement: s.AlterPartitions
+    db: Session, table: Table, statement: s.AlterPartitions
 ) -> tuple[list[str | None], list[Table | None]]:
     """The id of the partition of each command, None for all and for a part; and the other table that it names.
 

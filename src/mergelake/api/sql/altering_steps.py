@@ -23,10 +23,10 @@ from mergelake.table.pending.commands import Command, Delete, Update
 
 if TYPE_CHECKING:
     from mergelake.api.python.table import Table
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
 
 
-def alter_in_steps(db: Database, statement: s.AlterSteps, run: Callable[[s.Statement], object]) -> None:
+def alter_in_steps(db: Session, statement: s.AlterSteps, run: Callable[[s.Statement], object]) -> None:
     """Check all steps, then `run` one after the other."""
     table = db.open(statement.name)
     _check(db, table, statement)
@@ -38,7 +38,7 @@ def alter_in_steps(db: Database, statement: s.AlterSteps, run: Callable[[s.State
         mutates = mutates or isinstance(step, s.Mutate)
 
 
-def _check(db: Database, table: Table, statement: s.AlterSteps) -> None:
+def _check(db: Session, table: Table, statement: s.AlterSteps) -> None:
     """Raise what can be known to be wrong with a step before any is done."""
     state = table.handle.refresh()
     schema = state.schema

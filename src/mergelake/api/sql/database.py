@@ -41,7 +41,8 @@ from mergelake.query.statement.settings import for_clickhouse, honoured, plain_v
 from mergelake.query.statement.settings_semantics import writes_file
 from mergelake.store.metering.prices import Prices
 from mergelake.table.catalog.catalog import RESERVED
-from mergelake.table.handle.handle import Snapshot, epoch_ms
+from mergelake.table.handle.handle import epoch_ms
+from mergelake.table.handle.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from mergelake.query.select import prepare, run_select
 from mergelake.query.source import ArrowSource, Source
 
 if TYPE_CHECKING:
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
 
 INFORMATION_SCHEMA = ("information_schema", "INFORMATION_SCHEMA")
 
@@ -71,7 +71,7 @@ REFUSED: Mapping[str, str] = {name: why for why, names in _WHY.items() for name 
 """Tables of `system` that in the embedded ClickHouse are about itself: name -> hint for the error."""
 
 
-def foreign_table(db: Database, database: str, name: str) -> Source | None:
+def foreign_table(db: Session, database: str, name: str) -> Source | None:
     """The table of `system` or `information_schema`; None for one that ClickHouse serves.
 
     Raises NOT_IMPLEMENTED for a table of `REFUSED`, UNKNOWN_TABLE for any other name.
@@ -95,7 +95,7 @@ def foreign_names(database: str) -> list[str]:
     return names
 
 
-def describe_foreign(db: Database, database: str, name: str) -> Mapping[str, str]:
+def describe_foreign(db: Session, database: str, name: str) -> Mapping[str, str]:
     """Names and types of the columns of a table that `foreign_table` finds."""
     source = foreign_table(db, database, name)
     if source is not None:
@@ -111,7 +111,7 @@ def _unknown(database: str, name: str) -> MergelakeError:
     )
 
 
-def _view(db: Database, database: str, name: str) -> Source:
+def _view(db: Session, database: str, name: str) -> Source:
     """A view of `information_schema`: ClickHouse's own SELECT, over our system tables."""
     if name not in foreign_names(database):
         raise _unknown(database, name)

@@ -16,14 +16,14 @@ from mergelake.format.serializations.values import decode_values
 from mergelake.query.select import prepare
 
 if TYPE_CHECKING:
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
 
 _CHECKED = (t.Int, t.Date, t.Date32, t.DateTime, t.DateTime64, t.Decimal, t.Bool)
 """Types whose values an implicit cast may change silently."""
 
 
 def insert_selected(
-    db: Database,
+    db: Session,
     query: str,
     targets: Mapping[str, t.DataType],
     write: Callable[[pa.Table | pa.RecordBatchReader], object],
@@ -58,7 +58,7 @@ def insert_selected(
         raise
 
 
-def _casted(db: Database, query: str, targets: Mapping[str, t.DataType], *, strict: bool) -> str:
+def _casted(db: Session, query: str, targets: Mapping[str, t.DataType], *, strict: bool) -> str:
     """The SELECT with its columns cast to their targets' types. Raises NUMBER_OF_COLUMNS_DOESNT_MATCH."""
     prepared = prepare(query, db.resolver(query), db.context())
     names, kinds = prepared.columns(db.context())

@@ -30,13 +30,13 @@ from mergelake.table.rows.blocks import alias_given
 
 if TYPE_CHECKING:
     from mergelake.api.python.table import Table
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
 
 _ORDERED = re.compile(r"\border\s+by\s+all\s*(settings\b[^()]*)?$", re.IGNORECASE)
 _ALSO_OF_TABLES = ("max_partitions_per_insert_block", "optimize_on_insert")
 
 
-def run_insert(db: Database, insert: Insert, script: str, table: Table | None = None) -> int:
+def run_insert(db: Session, insert: Insert, script: str, table: Table | None = None) -> int:
     """Append the statement's rows, to `table` if it has no name yet, and return their number."""
     if insert.infile is not None:
         if not db.allow_external_access:

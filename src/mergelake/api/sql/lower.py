@@ -27,10 +27,10 @@ from mergelake.query.statement.settings import plain_value
 from mergelake.table.catalog.catalog import RESERVED
 
 if TYPE_CHECKING:
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
 
 
-def execute(db: Database, statement: s.Statement, script: str, format: str = "") -> Result:
+def execute(db: Session, statement: s.Statement, script: str, format: str = "") -> Result:
     """Run one statement. `script` is the text that it came from, for errors.
 
     Its rows are returned in `format`, unless the statement has a format of its own.
@@ -156,7 +156,7 @@ def execute(db: Database, statement: s.Statement, script: str, format: str = "")
     return Result()
 
 
-def _tailed(db: Database, tailed: s.Tailed, script: str, format: str) -> Result:
+def _tailed(db: Session, tailed: s.Tailed, script: str, format: str) -> Result:
     """Run a statement with settings of its own; its rows are returned in a format, or written to a file."""
     check_changes(tailed.settings, db.settings)
     _check_reach(db, tailed.settings)
@@ -169,7 +169,7 @@ def _tailed(db: Database, tailed: s.Tailed, script: str, format: str) -> Result:
         return result.formatted_as(tailed.format, f"{tailed.outfile} ", db.engine_settings())
 
 
-def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
+def _create_table(db: Session, statement: s.CreateTable, script: str) -> None:
     full = db.full_name(statement.name)
     check_of_statement(statement.settings)
     if_not_exists = not statement.replace and (statement.if_not_exists or _is_on(db, "create_if_not_exists"))
@@ -192,12 +192,12 @@ def _create_table(db: Database, statement: s.CreateTable, script: str) -> None:
             run_insert(db, insert, script, table)
 
 
-def _exists(db: Database, name: s.Name) -> bool:
+def _exists(db: Session, name: s.Name) -> bool:
     """Whether there is a table, a view or a union of this name."""
     return name.table in db.warehouse.catalog.refresh().names(name.database or db.current_database)
 
 
-def _truncate_all(db: Database, database: str, like: s.Like | None) -> None:
+def _truncate_all(db: Session, database: str, like: s.Like | None) -> None:
     """Truncate the tables of a database whose names match; views, which have no rows, are left alone, as in ClickHouse.
 
     All are opened before the first is truncated: NOT_IMPLEMENTED if a union is among them.
@@ -209,7 +209,7 @@ def _truncate_all(db: Database, database: str, like: s.Like | None) -> None:
         table.truncate()
 
 
-def _create_union(db: Database, statement: s.CreateTable, union: TableSchema, *, if_not_exists: bool) -> None:
+def _create_union(db: Session, statement: s.CreateTable, union: TableSchema, *, if_not_exists: bool) -> None:
     """CREATE TABLE … ENGINE = Merge(…)."""
     if statement.query:
         raise error("NOT_IMPLEMENTED", "A Merge AS SELECT is not supported", "It has the rows of its tables")
@@ -220,7 +220,7 @@ def _create_union(db: Database, statement: s.CreateTable, union: TableSchema, *,
     create_union(db, statement.name, union, if_not_exists=if_not_exists, replace=statement.replace)
 
 
-def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
+def _borrowed(db: Session, statement: s.CreateTable) -> TableSchema:
     """The schema of CREATE TABLE t AS other, or AS SELECT."""
     if statement.like is not None:
         other = schema_of(db, statement.like)
@@ -235,7 +235,7 @@ def _borrowed(db: Database, statement: s.CreateTable) -> TableSchema:
     return with_columns(statement.clauses, named_columns(*prepared.columns(db.context())))
 
 
-def _refuse_virtual(db: Database, name: s.Name) -> None:
+def _refuse_virtual(db: Session, name: s.Name) -> None:
     """Raise INCORRECT_QUERY for a view or a union, as far as it is known here: there is no table like it."""
     virtual = db.warehouse.catalog.state.virtual_table(name.database or db.current_database, name.table)
     if virtual is not None:
@@ -243,12 +243,12 @@ def _refuse_virtual(db: Database, name: s.Name) -> None:
         raise error("INCORRECT_QUERY", what, "Write ENGINE = MergeTree ORDER BY …")
 
 
-def _is_on(db: Database, name: str) -> bool:
+def _is_on(db: Session, name: str) -> bool:
     """Whether a setting of ours, off by default, is on."""
     return plain_value(db.settings.get(name, "0")) != "0"
 
 
-def _optimize(db: Database, statement: s.Optimize) -> None:
+def _optimize(db: Session, statement: s.Optimize) -> None:
     table, partition = db.open(statement.name), statement.partition
     of_all = partition is None or partition.every
     deduplicate: Sequence[str] | bool = statement.deduplicate
@@ -283,7 +283,7 @@ def _matched(item: str | s.ColumnMatcher, schema: TableSchema) -> list[str]:
     return [name for name in names if found.search(name) and name not in item.excluded]
 
 
-def _write_projection(db: Database, statement: s.WriteProjection) -> None:
+def _write_projection(db: Session, statement: s.WriteProjection) -> None:
     table, partition = db.open(statement.name), statement.partition
     if all(each.name != statement.projection for each in table.schema.projections):
         return  # as in ClickHouse, with and without IF EXISTS
@@ -292,14 +292,14 @@ def _write_projection(db: Database, statement: s.WriteProjection) -> None:
     write(statement.projection, partition_id=partition_id)
 
 
-def _check_reach(db: Database, names: Iterable[str]) -> None:
+def _check_reach(db: Session, names: Iterable[str]) -> None:
     """Refuse settings that no statement may change and, without external access, those that reach beyond the tables."""
     check_fixed(names)
     if not db.allow_external_access:
         check_settings(names)
 
 
-def _set(db: Database, settings: Mapping[str, str]) -> None:
+def _set(db: Session, settings: Mapping[str, str]) -> None:
     """Remember settings for the statements that follow."""
     _check_reach(db, settings)
     changed = merged(db.settings, judged(settings))

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mergelake.api.python.constraints import alter_checked
-from mergelake.api.python.expiring import follow_new_ttl
 from mergelake.api.python.mutating import finish, submit_commands
 from mergelake.api.sql import statements as s
 from mergelake.api.sql.result import Result, rows_result
@@ -17,7 +16,7 @@ from mergelake.core.base.text import quote_string
 from mergelake.jobs.mutate.columns import clear_column, materialize_column
 from mergelake.jobs.mutate.commit import named
 from mergelake.jobs.mutate.submit import Submitted, index_mutation
-from mergelake.jobs.mutate.ttl import materialize_ttl as expire_now
+from mergelake.jobs.mutate.ttl import follow_new_ttl, materialize_ttl as expire_now
 from mergelake.jobs.mutate.validate import check_unfinished
 from mergelake.query.embedded import engine
 from mergelake.query.statement.settings import DEFAULTS, Kind, kind_of, plain_value
@@ -26,7 +25,7 @@ from mergelake.table.pending.commands import Command, Delete, IndexCommand, Upda
 
 if TYPE_CHECKING:
     from mergelake.api.python.table import Table
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
     from mergelake.core.model.schema import TableSchema
     from mergelake.log.model.operations import TableOp
     from mergelake.log.model.state import State
@@ -36,7 +35,7 @@ _OF_INSERTS = ("input_format_", "date_time_input_")
 """Prefixes of settings that affect the data of an INSERT only."""
 
 
-def run_mutation(db: Database, statement: s.Mutate) -> None:
+def run_mutation(db: Session, statement: s.Mutate) -> None:
     """Log a mutation, and wait for its end if a setting says so."""
     check_mutation(db, statement)
     try:
@@ -60,7 +59,7 @@ def run_mutation(db: Database, statement: s.Mutate) -> None:
         finish(table, submitted)
 
 
-def alter_schema(db: Database, statement: s.AlterSchema) -> None:
+def alter_schema(db: Session, statement: s.AlterSchema) -> None:
     """Change the definition of a table, and what it says of files of indexes, in one entry.
 
     What a new TTL removes goes at once if a setting says so.
@@ -88,7 +87,7 @@ def alter_schema(db: Database, statement: s.AlterSchema) -> None:
         finish(table, Submitted(mutation.name, mutation.version, version))
 
 
-def materialize_ttl(db: Database, statement: s.MaterializeTtl) -> None:
+def materialize_ttl(db: Session, statement: s.MaterializeTtl) -> None:
     """Log what MATERIALIZE TTL removes, and wait for its end if a setting says so."""
     table = db.open(statement.name)
     partition_id = None if statement.partition is None else _partition_id(table, statement.partition)
@@ -97,7 +96,7 @@ def materialize_ttl(db: Database, statement: s.MaterializeTtl) -> None:
         finish(table, submitted)
 
 
-def kill_mutations(db: Database, statement: s.KillMutation) -> Result:
+def kill_mutations(db: Session, statement: s.KillMutation) -> Result:
     """Give up the unfinished mutations that the condition selects from `system.mutations`; one row for each command."""
     columns = "database, table, mutation_id, command"
     selected = db.select(f"SELECT {columns} FROM system.mutations WHERE {statement.where}\n").table.to_pylist()
@@ -105,7 +104,7 @@ def kill_mutations(db: Database, statement: s.KillMutation) -> Result:
     return rows_result({name: [row[name] for row in rows] for name in _KILLED}, _KILLED) if rows else Result()
 
 
-def _killed(db: Database, row: Mapping[str, str], *, test: bool) -> str:
+def _killed(db: Session, row: Mapping[str, str], *, test: bool) -> str:
     """ClickHouse's word for what happened to the mutation of a row of `system.mutations`."""
     if test:
         return "unknown_status"
@@ -118,7 +117,7 @@ def _killed(db: Database, row: Mapping[str, str], *, test: bool) -> str:
     return "waiting"
 
 
-def check_mutation(db: Database, statement: s.Mutate) -> None:
+def check_mutation(db: Session, statement: s.Mutate) -> None:
     """Refuse system tables, statements that a setting disables, and settings that would change what they mean."""
     deletes = statement.deletes
     if (statement.name.database or db.current_database) in RESERVED:
@@ -141,7 +140,7 @@ def check_mutation(db: Database, statement: s.Mutate) -> None:
         raise error("NOT_IMPLEMENTED", message, f"SET {name} = DEFAULT")
 
 
-def _setting(db: Database, name: str) -> str:
+def _setting(db: Session, name: str) -> str:
     return plain_value(db.settings.get(name, DEFAULTS.get(name, "0")))
 
 

@@ -20,7 +20,7 @@ from mergelake.table.catalog.catalog import RESERVED
 
 if TYPE_CHECKING:
     from mergelake.api.python.table import Table
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
 
 Where = tuple[str, str]
 """Database and table."""
@@ -32,7 +32,7 @@ class StatementNames:
     All views and unions are those of one version of the catalog.
     """
 
-    def __init__(self, db: Database, query: str = "", looked: Iterable[set[str]] = ()) -> None:
+    def __init__(self, db: Session, query: str = "", looked: Iterable[set[str]] = ()) -> None:
         """The tables that `query` names are refreshed together, unless `looked` says that they just were."""
         self._db, self._query = db, query
         self._fresh = list(looked)
@@ -105,7 +105,7 @@ class StatementNames:
         return self._state
 
 
-def is_strong(db: Database) -> bool:
+def is_strong(db: Session) -> bool:
     """Whether a statement sees every commit that was acknowledged before it began."""
     return is_strong_read(db.settings.get("read_consistency", db.warehouse.env.read_consistency).strip("'"))
 
@@ -122,7 +122,7 @@ class NamesRead:
     """The names by which this was found."""
 
 
-def names_read(db: Database, query: str) -> NamesRead:
+def names_read(db: Session, query: str) -> NamesRead:
     """What a query reads; nothing if it cannot be parsed."""
     state, seen = db.warehouse.catalog.state, dict[Where, None]()
 
@@ -159,7 +159,7 @@ def names_read(db: Database, query: str) -> NamesRead:
 class KnownNames:
     """What a statement names, as it is known here, without a request: a guess that `still_so` judges."""
 
-    def __init__(self, db: Database, read: NamesRead, tables: Mapping[Where, tuple[Table, int]], now_ms: int) -> None:
+    def __init__(self, db: Session, read: NamesRead, tables: Mapping[Where, tuple[Table, int]], now_ms: int) -> None:
         """`tables` are those of `read` with their versions."""
         self._db, self._tables, self._now_ms = db, tables, now_ms
         self._virtual, self._state = read.virtual, read.state

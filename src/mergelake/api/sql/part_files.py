@@ -26,8 +26,8 @@ from mergelake.core.model.names import PartInfo
 from mergelake.core.model.schema import TableSchema
 from mergelake.core.model.settings import TableSettings
 from mergelake.format.files.partition import Partition
-from mergelake.store.objects.open import open_store
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
+from mergelake.store.open import open_store
 from mergelake.table.definition.define import check_schema
 from mergelake.table.write.insert import insert_target, write_blocks
 

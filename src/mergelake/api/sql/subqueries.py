@@ -32,7 +32,7 @@ from mergelake.expr.values import python_value
 from mergelake.query.select import run_select
 
 if TYPE_CHECKING:
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
 
 _IN_FUNCTIONS = ("in", "notin", "globalin", "globalnotin")
 _CONSTANTS = ("NULL", "TRUE", "FALSE", "NAN", "INF")
@@ -42,7 +42,7 @@ _OPEN, _CLOSE = ("(", "[", "{"), (")", "]", "}")
 class Subqueries:
     """Evaluates the subqueries of one mutation."""
 
-    def __init__(self, db: Database, schema: TableSchema, bytes_max: int) -> None:
+    def __init__(self, db: Session, schema: TableSchema, bytes_max: int) -> None:
         """`schema` is that of the table that is changed; `bytes_max` limits the results, as text."""
         self._resolve = db.resolver()
         self._context = db.context()

@@ -14,8 +14,15 @@ import pyarrow as pa
 from mergelake.core.base.errors import MergelakeError
 from mergelake.core.types import types as t
 from mergelake.expr import bind, parse
-from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, columns_of, conjuncts
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import (
+    BoundCall,
+    BoundColumn,
+    BoundLiteral,
+    BoundNode,
+    EvaluationContext,
+    columns_of,
+    conjuncts,
+)
 from mergelake.scan.prune.constants import comparable
 
 _NAMES: Mapping[str, t.DataType] = {"database": t.STRING, "table": t.STRING, "name": t.STRING}

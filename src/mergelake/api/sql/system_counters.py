@@ -10,10 +10,10 @@ from mergelake.api.sql.query_log import LoggedQuery
 from mergelake.api.sql.system_rows import Rows, Wanted, row_of, uuid_text
 from mergelake.parts.read.fetch import is_remote
 from mergelake.store.cache.cached import CachedStore
-from mergelake.store.objects.protocol import Counters, Store
+from mergelake.store.interface.protocol import Counters, Store
 
 if TYPE_CHECKING:
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
 
 _PROFILE = "Map(LowCardinality(String), UInt64)"
 EVENTS: Mapping[str, str] = {"event": "String", "value": "UInt64", "description": "String", "name": "String"}
@@ -117,14 +117,14 @@ def profile_events(used: Counters, url: str) -> dict[str, int]:
     return {name: number for name, number in numbers.items() if number}
 
 
-def events(db: Database, _: Wanted) -> Rows:
+def events(db: Session, _: Wanted) -> Rows:
     """`system.events`: requests and bytes of this connection."""
     store = db.warehouse.store
     for name, value in sorted(profile_events(store.counters, store.url).items()):
         yield name, value, _DESCRIBED[name], name
 
 
-def disks(db: Database, _: Wanted) -> Rows:
+def disks(db: Session, _: Wanted) -> Rows:
     """`system.disks`: the store, and the cache directory if there is one."""
     return disk_rows(db.warehouse.store)
 
@@ -167,7 +167,7 @@ def _space(path: str) -> dict[str, int]:
     return {"free_space": usage.free, "total_space": usage.total, "unreserved_space": usage.free}
 
 
-def query_log(db: Database, _: Wanted) -> Rows:
+def query_log(db: Session, _: Wanted) -> Rows:
     """`system.query_log`: the last statements of this connection; one row for their begin, one for their end."""
     names = {table_id: f"{database}.{name}" for database, name, table_id in db.warehouse.catalog.state.tables()}
     rows = [row for query in db.query_log.entries() for row in _logged(db, query, names)]
@@ -175,7 +175,7 @@ def query_log(db: Database, _: Wanted) -> Rows:
         yield row_of(row, QUERY_LOG)
 
 
-def _logged(db: Database, query: LoggedQuery, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _logged(db: Session, query: LoggedQuery, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     start = {
         "type": "QueryStart",
         **_times(query.started_ms),
@@ -217,7 +217,7 @@ def _times(now_ms: int) -> dict[str, int]:
     }
 
 
-def processes(db: Database, _: Wanted) -> Rows:
+def processes(db: Session, _: Wanted) -> Rows:
     """`system.processes`: the statements of this connection that run now."""
     now_s = db.warehouse.clock.monotonic_s()
     for query in db.query_log.running():

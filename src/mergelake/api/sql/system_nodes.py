@@ -16,11 +16,12 @@ from mergelake.core.model.names import PartInfo
 from mergelake.engines.order.keys import table_keys
 from mergelake.format.files.partition_text import partition_text
 from mergelake.jobs.node.report import NodeReport, Work
-from mergelake.log.model.state import ActivePart, State
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import State
 from mergelake.log.model.volatile import leaves, pending
 
 if TYPE_CHECKING:
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
     from mergelake.core.types.types import DataType
 
 MERGES: Mapping[str, str] = {
@@ -72,7 +73,7 @@ _ASKED = {"newest_version", "newest_version_time", "absolute_delay"}
 """Columns of `system.freshness` for which the store is asked."""
 
 
-def merges(db: Database, wanted: Wanted) -> Rows:
+def merges(db: Session, wanted: Wanted) -> Rows:
     """`system.merges`: the volatile parts of tables, and what nodes are at, as far as they are here or answer."""
     tables = {f"{database}.{name}": table for database, name, table in all_tables(db, wanted)}
     states = {full: table.handle.log.state for full, table in tables.items()}
@@ -85,7 +86,7 @@ def merges(db: Database, wanted: Wanted) -> Rows:
             yield row_of({"database": database, "table": name, **row}, MERGES)
 
 
-def _reports(db: Database, states: Iterable[State], now_ms: int) -> list[NodeReport]:
+def _reports(db: Session, states: Iterable[State], now_ms: int) -> list[NodeReport]:
     """The reports of the nodes in this process, and of those that listen and have a lease."""
     here = {node.name: node.report() for node in db.warehouse.nodes if not node.abandon.is_set()}
     leases = [
@@ -182,7 +183,7 @@ def _of_sources(parts: Sequence[ActivePart], key_types: Sequence[DataType]) -> d
     }
 
 
-def nodes(db: Database, wanted: Wanted) -> Rows:
+def nodes(db: Session, wanted: Wanted) -> Rows:
     """`system.nodes`: who has a lease in which table."""
     now_ms = db.warehouse.clock.now_ms()
     here = {node.name for node in db.warehouse.nodes if not node.abandon.is_set()}
@@ -201,7 +202,7 @@ def nodes(db: Database, wanted: Wanted) -> Rows:
             )  # fmt: skip
 
 
-def freshness(db: Database, wanted: Wanted) -> Rows:
+def freshness(db: Session, wanted: Wanted) -> Rows:
     """`system.freshness`: the version of each table that this connection knows, and the newest one, if it is wanted."""
     for full in wanted.conditions.tables(db.warehouse.tables()):
         database, name = full.split(".", 1)

@@ -9,10 +9,10 @@ from mergelake.api.python.cost import chunk_bytes, recent_entries
 from mergelake.api.python.part_events import part_events
 from mergelake.api.sql.system_rows import Rows, Wanted, all_tables, row_of, uuid_of
 from mergelake.engines.order.keys import table_keys
-from mergelake.store.objects.protocol import Counters
+from mergelake.store.interface.protocol import Counters
 
 if TYPE_CHECKING:
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
 
 _MS_PER_DAY = 86_400_000
 PART_LOG: Mapping[str, str] = {
@@ -50,7 +50,7 @@ PART_LOG: Mapping[str, str] = {
 }
 
 
-def part_log(db: Database, wanted: Wanted) -> Rows:
+def part_log(db: Session, wanted: Wanted) -> Rows:
     """One row for each part that was added, merged, rewritten or removed by an entry that is kept."""
     chunk = chunk_bytes(db.warehouse.store)
     for database, name, table in all_tables(db, wanted):

@@ -10,7 +10,7 @@ from mergelake.api.sql.system_conditions import Conditions
 
 if TYPE_CHECKING:
     from mergelake.api.python.table import Table
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
     from mergelake.log.storage.catalog import VirtualTable
 
 Rows = Iterator[tuple[Any, ...]]
@@ -28,15 +28,15 @@ class Wanted:
     """Rows that they reject may be left out."""
 
 
-def all_tables(db: Database, wanted: Wanted) -> Iterator[tuple[str, str, Table]]:
-    """Database, name and table of each table of the warehouse that is wanted, at its newest version."""
+def all_tables(db: Session, wanted: Wanted) -> Iterator[tuple[str, str, Table]]:
+    """Session, name and table of each table of the warehouse that is wanted, at its newest version."""
     for full in wanted.conditions.tables(db.warehouse.tables()):
         database, name = full.split(".", 1)
         yield database, name, db.table(full)
 
 
-def all_virtual(db: Database, wanted: Wanted) -> Iterator[tuple[str, str, VirtualTable]]:
-    """Database, name and definition of each view and union of the warehouse that is wanted."""
+def all_virtual(db: Session, wanted: Wanted) -> Iterator[tuple[str, str, VirtualTable]]:
+    """Session, name and definition of each view and union of the warehouse that is wanted."""
     virtual = db.warehouse.catalog.state.virtual
     known = {f"{database}.{name}": table for database, named in virtual.items() for name, table in named.items()}
     for full in wanted.conditions.tables(sorted(known)):

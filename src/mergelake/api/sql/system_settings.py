@@ -12,7 +12,7 @@ from mergelake.query.embedded import engine
 from mergelake.query.statement.settings import Kind, in_force, kind_of, plain_value
 
 if TYPE_CHECKING:
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
 
 COLUMNS: Mapping[str, str] = {
     "name": "String", "value": "String", "changed": "UInt8", "description": "String", "readonly": "UInt8",
@@ -23,7 +23,7 @@ TABLE_COLUMNS: Mapping[str, str] = {name: kind for name, kind in COLUMNS.items()
 _SESSION_OF_OURS = ("output_format_arrow_compression_method", "output_format_arrow_low_cardinality_as_dictionary")
 
 
-def settings(db: Database) -> Iterator[tuple[Any, ...]]:
+def settings(db: Session) -> Iterator[tuple[Any, ...]]:
     """Every setting of a statement: the value in force, and how it is handled here."""
     held = {name: plain_value(literal) for name, literal in db.settings.items()}
     for name, own in OWN_SETTINGS.items():
@@ -45,7 +45,7 @@ def settings(db: Database) -> Iterator[tuple[Any, ...]]:
         )  # fmt: skip
 
 
-def merge_tree_settings(_: Database) -> Iterator[tuple[Any, ...]]:
+def merge_tree_settings(_: Session) -> Iterator[tuple[Any, ...]]:
     """Every setting of a table: its default here, and how it is handled."""
     names = "name, value, description, type, is_obsolete"
     rows = engine.run(f"SELECT {names} FROM system.merge_tree_settings ORDER BY name").table().to_pylist()

@@ -38,7 +38,7 @@ from mergelake.table.partitions.shared import SharedSpace, shared_space
 
 if TYPE_CHECKING:
     from mergelake.api.python.table import Table
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class SystemSource:
         raise InternalError("A system table is not attached")
 
 
-def system_table(db: Database, name: str) -> Source | None:
+def system_table(db: Session, name: str) -> Source | None:
     """The table `system.name`, or None if it is not one of ours."""
     definition = _TABLES.get(name)
     if definition is None:
@@ -129,12 +129,12 @@ def system_table_names() -> list[str]:
     return sorted(_TABLES)
 
 
-def _databases(db: Database, wanted: Wanted) -> Rows:
+def _databases(db: Session, wanted: Wanted) -> Rows:
     for name in db.warehouse.databases():
         yield name, "Atomic", db.warehouse.url, "", NO_UUID, "Atomic", "", 0
 
 
-def _tables(db: Database, wanted: Wanted) -> Rows:
+def _tables(db: Session, wanted: Wanted) -> Rows:
     for database, name, table in all_tables(db, wanted):
         schema, snapshot = table.schema, table.snapshot()
         # Totals that the state does not hold are computed only if they are needed.
@@ -185,7 +185,7 @@ def _tables(db: Database, wanted: Wanted) -> Rows:
         yield row_of(here, _TABLES["tables"][0])
 
 
-def _columns(db: Database, wanted: Wanted) -> Rows:
+def _columns(db: Session, wanted: Wanted) -> Rows:
     for database, name, table in all_tables(db, wanted):
         schema = table.schema
         keys = table_keys(schema)
@@ -258,7 +258,7 @@ def _column_sizes(table: Table) -> dict[str, tuple[int, int, int]]:
     return out
 
 
-def _parts(db: Database, wanted: Wanted) -> Rows:
+def _parts(db: Session, wanted: Wanted) -> Rows:
     for database, name, table in all_tables(db, wanted):
         state = table.handle.log.state
         facts = {part.name: part.manifest for part in state.parts()} if wanted.columns & _OF_MANIFESTS else {}
@@ -275,7 +275,7 @@ def _parts(db: Database, wanted: Wanted) -> Rows:
             yield row_of(here, _PART_COLUMNS)
 
 
-def _parts_columns(db: Database, wanted: Wanted) -> Rows:
+def _parts_columns(db: Session, wanted: Wanted) -> Rows:
     for database, name, table in all_tables(db, wanted):
         of_table = {"database": database, "table": name, "engine": table.schema.engine, "disk_name": "default"}
         parts = {row["name"]: row for row in table.parts().to_pylist()}
@@ -284,7 +284,7 @@ def _parts_columns(db: Database, wanted: Wanted) -> Rows:
             yield row_of(here, _PARTS_COLUMNS_COLUMNS)
 
 
-def _detached_parts(db: Database, wanted: Wanted) -> Rows:
+def _detached_parts(db: Session, wanted: Wanted) -> Rows:
     for database, name, table in all_tables(db, wanted):
         for part in table.handle.log.state.detached:
             info, manifest = part.info, part.manifest
@@ -294,19 +294,19 @@ def _detached_parts(db: Database, wanted: Wanted) -> Rows:
             )  # fmt: skip
 
 
-def _indexes(db: Database, wanted: Wanted) -> Rows:
+def _indexes(db: Session, wanted: Wanted) -> Rows:
     for database, name, table in all_tables(db, wanted):
         for row in index_rows(table):
             yield database, name, *row.values()
 
 
-def _projections(db: Database, wanted: Wanted) -> Rows:
+def _projections(db: Session, wanted: Wanted) -> Rows:
     for database, name, table in all_tables(db, wanted):
         for row in projection_rows(table):
             yield database, name, *row.values()
 
 
-def _mutations(db: Database, wanted: Wanted) -> Rows:
+def _mutations(db: Session, wanted: Wanted) -> Rows:
     for database, name, table in all_tables(db, wanted):
         for row in table.mutations().to_pylist():
             here = {"database": database, "table": name, **row}
@@ -399,7 +399,7 @@ _MUTATION_COLUMNS = {
     "latest_fail_error_code_name": "String",
 }
 
-_TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Database, Wanted], Rows]]] = {
+_TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Session, Wanted], Rows]]] = {
     "databases": (
         {
             "name": "String",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mergelake.api.sql.names import StatementNames
 from mergelake.api.sql.settings import check_known
 from mergelake.api.sql.show import column_text, create_table_text, engine_text
 from mergelake.api.sql.statements import Name
@@ -19,15 +18,16 @@ from mergelake.query.expand.define import laid_out, view_query
 from mergelake.query.expand.parameters import parameters
 from mergelake.query.expand.statement import described_by_name
 from mergelake.query.expand.unions import Pattern, matching, members_of, pattern_of, union_columns
+from mergelake.query.source import Names
 from mergelake.query.statement.select_parser import parse_select
 from mergelake.query.statement.settings_semantics import setting_items, settings_clauses
 
 if TYPE_CHECKING:
     from mergelake.api.python.table import Table
-    from mergelake.api.sql.database import Database
+    from mergelake.api.sql.session import Session
 
 
-def opened(db: Database, name: Name) -> Table | VirtualTable:
+def opened(db: Session, name: Name) -> Table | VirtualTable:
     """The table, view or union of a parsed name, at the newest version. Raises UNKNOWN_TABLE or UNKNOWN_DATABASE."""
     try:
         return db.open(name)
@@ -39,7 +39,7 @@ def opened(db: Database, name: Name) -> Table | VirtualTable:
 
 
 def create_view(
-    db: Database,
+    db: Session,
     name: Name,
     query: str,
     *,
@@ -71,7 +71,7 @@ def create_view(
     db.warehouse.catalog.create_virtual(full, schema, text, reads, if_not_exists=if_not_exists, replace=replace)
 
 
-def _described(db: Database, query: str, names: StatementNames) -> tuple[Column, ...]:
+def _described(db: Session, query: str, names: Names) -> tuple[Column, ...]:
     """The columns that a query returns."""
     return named_columns(*described_by_name(query, names, db.context()))
 
@@ -93,7 +93,7 @@ def union_schema(pattern: Pattern, columns: Mapping[str, str]) -> TableSchema:
 
 
 def create_union(
-    db: Database, name: Name, schema: TableSchema, *, if_not_exists: bool = False, replace: bool = False
+    db: Session, name: Name, schema: TableSchema, *, if_not_exists: bool = False, replace: bool = False
 ) -> None:
     """Make a table of the engine Merge; without columns in its schema, with those of the tables that it has now.
 
@@ -122,7 +122,7 @@ def create_union(
     db.warehouse.catalog.create_virtual(full, merged, if_not_exists=if_not_exists, replace=replace)
 
 
-def _columns_of(db: Database, pattern: Pattern, own: tuple[str, str]) -> tuple[Column, ...]:
+def _columns_of(db: Session, pattern: Pattern, own: tuple[str, str]) -> tuple[Column, ...]:
     names = db.resolver()
     found = pattern.find(names.databases, names.tables)
     union = union_columns(members_of(names, [where for where in found if where != own]))
@@ -153,7 +153,7 @@ def as_select(table: VirtualTable) -> str:
     return laid_out(table.query, one_line=True) if table.query else ""
 
 
-def shown(db: Database, name: Name, *, view: bool = False) -> str:
+def shown(db: Session, name: Name, *, view: bool = False) -> str:
     """The CREATE statement of a table, a view or a union. BAD_ARGUMENTS if it has to be a `view`."""
     full, table = db.full_name(name), opened(db, name)
     if view and not (isinstance(table, VirtualTable) and table.is_view):
@@ -161,7 +161,7 @@ def shown(db: Database, name: Name, *, view: bool = False) -> str:
     return create_text(full, table) if isinstance(table, VirtualTable) else create_table_text(full, table.schema)
 
 
-def schema_of(db: Database, name: Name) -> TableSchema:
+def schema_of(db: Session, name: Name) -> TableSchema:
     """The schema of a table, a view or a union. Raises UNSUPPORTED_METHOD for a view with parameters."""
     schema = opened(db, name).schema
     if not schema.columns:

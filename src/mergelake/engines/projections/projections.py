@@ -35,8 +35,8 @@ from mergelake.engines.rules.modes import collapse_block, mode_of
 from mergelake.engines.rules.state_values import FUNCTIONS, makes_states, states_of
 from mergelake.engines.rules.states import StateFunctions, StateMaker, StateRule, bound, without_if
 from mergelake.expr import BoundNode, Call, ColumnRef, Literal, SyntaxNode, bind, columns_of, referenced_columns
+from mergelake.expr.bound import EvaluationContext
 from mergelake.expr.compiled import compile_expression
-from mergelake.expr.evaluate import EvaluationContext
 from mergelake.expr.nodes import column_name, walk
 from mergelake.expr.registry import canonical_name, find_function
 from mergelake.expr.values import to_arrow

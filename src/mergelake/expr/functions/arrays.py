@@ -15,8 +15,7 @@ import pyarrow as pa
 from mergelake.core.base.errors import error
 from mergelake.core.types import types as t
 from mergelake.core.types.arrow import storage_type
-from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, EvaluationContext
 from mergelake.expr.functions.cast_functions import cast_node
 from mergelake.expr.functions.membership import convert_member, positions
 from mergelake.expr.registry import BindingEnvironment, Resolved, illegal, special

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from mergelake.core.base.errors import error
 from mergelake.core.types import types as t
 from mergelake.core.types.arrow import storage_type
-from mergelake.expr.bound import BoundLiteral, BoundNode
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import BoundLiteral, BoundNode, EvaluationContext
 from mergelake.expr.functions import casts
 from mergelake.expr.functions.text_casts import gives_null, read, read_or_null
 from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal, special

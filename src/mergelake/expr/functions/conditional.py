@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mergelake.core.types import types as t
-from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, EvaluationContext
 from mergelake.expr.functions.cast_functions import cast_node
 from mergelake.expr.registry import BindingEnvironment, Resolved, illegal, special
 from mergelake.expr.supertype import common_type

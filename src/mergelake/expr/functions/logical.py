@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mergelake.core.types import types as t
-from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
-from mergelake.expr.evaluate import EvaluationContext, truth
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, EvaluationContext, truth
 from mergelake.expr.registry import BindingEnvironment, Operand, Resolved, function, illegal, special
 from mergelake.expr.values import Vec
 

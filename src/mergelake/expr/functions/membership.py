@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from mergelake.core.base.errors import MergelakeError, UnsupportedError, error
 from mergelake.core.types import types as t
 from mergelake.core.types.arrow import storage_type
-from mergelake.expr.bound import BoundLiteral, BoundNode
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import BoundLiteral, BoundNode, EvaluationContext
 from mergelake.expr.functions import casts
 from mergelake.expr.functions.comparison import read_constant
 from mergelake.expr.nodes import Literal

@@ -27,8 +27,7 @@ import pyarrow as pa
 from mergelake.core.base.errors import MergelakeError, error
 from mergelake.core.types import types as t
 from mergelake.core.types.arrow import storage_type, tuple_names
-from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, EvaluationContext
 from mergelake.expr.functions.arrays import offsets_of
 from mergelake.expr.registry import Bind, BindingEnvironment, Resolved, illegal, special
 from mergelake.expr.values import Vec, from_arrow, to_arrow

@@ -16,17 +16,7 @@ from functools import lru_cache
 from mergelake.core.base.errors import MergelakeError, error
 from mergelake.core.base.lexer import Token, TokenReader, number_value
 from mergelake.core.base.text import unescape
-
-NONE = 0x02
-LZ4 = 0x82
-ZSTD = 0x90
-MULTIPLE = 0x91
-DELTA = 0x92
-T64 = 0x93
-DOUBLE_DELTA = 0x94
-GORILLA = 0x95
-FPC = 0x98
-GCD = 0x9A
+from mergelake.format.kernels.method_bytes import DELTA, DOUBLE_DELTA, FPC, GCD, GORILLA, LZ4, MULTIPLE, NONE, T64, ZSTD
 
 DEFAULT = -1
 """Stands for the table's default codec among parsed steps."""

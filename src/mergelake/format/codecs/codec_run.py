@@ -19,6 +19,7 @@ import zstandard
 from mergelake.core.base.errors import CorruptDataError, UnsupportedError
 from mergelake.format.codecs import codec as c, codec_values as values
 from mergelake.format.codecs.codec import Codec
+from mergelake.format.kernels import method_bytes
 from mergelake.format.kernels.kernels_compressed_blocks import HEADER_BYTES, PLAIN_MAX, SIZE_AT, packed_max
 from mergelake.format.kernels.libraries import LZ4
 from mergelake.format.kernels.memory import Region, allocate, copy_in, with_room
@@ -56,20 +57,20 @@ _contexts = _Contexts()
 def compress(codec: Codec, plain: Region) -> Region:
     """The payload of `plain`; before it lie `memory.ROOM` bytes that may be overwritten."""
     match codec.method:
-        case c.MULTIPLE:
+        case method_bytes.MULTIPLE:
             return _compress_chain(codec.steps, plain)
-        case c.LZ4 if codec.level:
+        case method_bytes.LZ4 if codec.level:
             packed = lz4.block.compress(
                 plain.buffer(),
                 mode="high_compression",
                 compression=min(codec.level - 1, _LZ4HC_LEVEL_MAX),
                 store_size=False,
             )
-        case c.LZ4:
+        case method_bytes.LZ4:
             return _compress_lz4(plain)
-        case c.ZSTD:
+        case method_bytes.ZSTD:
             packed = _contexts.compressor(codec.level).compress(plain.buffer())
-        case c.NONE:
+        case method_bytes.NONE:
             packed = plain.tobytes()
         case _:
             return values.ENCODERS[codec.method](codec, plain)
@@ -139,7 +140,7 @@ def bad_payload(offset: int, why: str = "") -> CorruptDataError:
 
 
 def _decoder(method: int, offset: int) -> Callable[[Region, Region], None]:
-    if method == c.MULTIPLE:
+    if method == method_bytes.MULTIPLE:
         return lambda payload, target: _decode_chain(payload, target, offset)
     decoder = DECODERS.get(method)
     if decoder is None:
@@ -193,7 +194,7 @@ def _decode_chain(payload: Region, target: Region, offset: int) -> None:
         method = encoded.byte(0)
         if method != methods[i] or packed != encoded.size:
             raise ValueError("a step of a chain has another method or size")
-        if method == c.MULTIPLE or (plain > limits[i - 1] if i else plain != target.size):
+        if method == method_bytes.MULTIPLE or (plain > limits[i - 1] if i else plain != target.size):
             raise ValueError("a step of a chain has an impossible size")
         out = allocate(plain) if i else target
         _decoder(method, offset)(encoded.tail(HEADER_BYTES), out)
@@ -201,14 +202,14 @@ def _decode_chain(payload: Region, target: Region, offset: int) -> None:
 
 
 DECODERS: dict[int, Callable[[Region, Region], None]] = {
-    c.NONE: _decode_none,
-    c.LZ4: _decode_lz4,
-    c.ZSTD: _decode_zstd,
-    c.DELTA: values.decode_delta,
-    c.DOUBLE_DELTA: values.decode_double_delta,
-    c.GORILLA: values.decode_gorilla,
-    c.T64: values.decode_t64,
-    c.FPC: values.decode_fpc,
-    c.GCD: values.decode_gcd,
+    method_bytes.NONE: _decode_none,
+    method_bytes.LZ4: _decode_lz4,
+    method_bytes.ZSTD: _decode_zstd,
+    method_bytes.DELTA: values.decode_delta,
+    method_bytes.DOUBLE_DELTA: values.decode_double_delta,
+    method_bytes.GORILLA: values.decode_gorilla,
+    method_bytes.T64: values.decode_t64,
+    method_bytes.FPC: values.decode_fpc,
+    method_bytes.GCD: values.decode_gcd,
 }
 """Method byte -> decoder(payload, target), which fills all of `target`."""

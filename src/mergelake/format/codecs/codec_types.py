@@ -17,9 +17,10 @@ from mergelake.core.types import types as t
 from mergelake.core.types.arrow import storage_type
 from mergelake.format.codecs import codec as c
 from mergelake.format.codecs.codec import CODEC_LZ4, Codec, chained, parse_steps
+from mergelake.format.kernels import method_bytes
 
-_GENERAL = (c.LZ4, c.ZSTD)
-_FLOATING = (c.GORILLA, c.FPC)
+_GENERAL = (method_bytes.LZ4, method_bytes.ZSTD)
+_FLOATING = (method_bytes.GORILLA, method_bytes.FPC)
 
 
 def stream_types(data_type: t.DataType) -> Iterator[t.DataType | None]:
@@ -71,20 +72,20 @@ def stream_codec(codec: Codec, values: t.DataType | None) -> Codec:
 def bind(step: Codec, values: t.DataType) -> Codec:
     """One step with the width and sign of `values`."""
     match step.method:
-        case c.DELTA | c.GORILLA:
+        case method_bytes.DELTA | method_bytes.GORILLA:
             return step if step.width else replace(step, width=_width(step, values))
-        case c.DOUBLE_DELTA:
+        case method_bytes.DOUBLE_DELTA:
             if not _numeric(values):
                 raise error(
                     "BAD_ARGUMENTS", f"Codec DoubleDelta is not applicable for {values}: the type is not numeric"
                 )
             width = _width(step, values)
             return step if step.width else replace(step, width=width)
-        case c.FPC:
+        case method_bytes.FPC:
             if not isinstance(values, t.Float):
                 raise error("BAD_ARGUMENTS", f"Codec FPC is not applicable for {values}: the type is not Float*")
             return step if step.width else replace(step, width=values.bits // 8)
-        case c.GCD:
+        case method_bytes.GCD:
             if not isinstance(values, (t.Int, t.Bool, t.Decimal, t.Date, t.Date32, t.DateTime, t.DateTime64)):
                 raise error(
                     "BAD_ARGUMENTS",
@@ -92,7 +93,7 @@ def bind(step: Codec, values: t.DataType) -> Codec:
                     "It can only be used with Int*, UInt*, Decimal*, Date* or DateTime* types",
                 )
             return replace(step, width=_size(values), kind=int(_signed(values)))
-        case c.T64:
+        case method_bytes.T64:
             kind = _t64_kind(values)
             if not kind:
                 raise error("ILLEGAL_SYNTAX_FOR_CODEC_TYPE", f"T64 codec is not supported for specified type {values}")
@@ -132,10 +133,10 @@ def _check_sense(methods: list[int], spelled: str, *, floating: bool) -> None:
 
     general = [i for i, method in enumerate(methods) if method in _GENERAL]
     series = [i for i, method in enumerate(methods) if method in _FLOATING]
-    deltas = [i for i, method in enumerate(methods) if method in (c.DELTA, c.DOUBLE_DELTA)]
-    if c.NONE in methods and len(methods) > 1:
+    deltas = [i for i, method in enumerate(methods) if method in (method_bytes.DELTA, method_bytes.DOUBLE_DELTA)]
+    if method_bytes.NONE in methods and len(methods) > 1:
         refuse("it does not make sense to have codec NONE along with others")
-    if c.NONE not in methods and all(method in (c.DELTA, c.GCD) for method in methods):
+    if method_bytes.NONE not in methods and all(method in (method_bytes.DELTA, method_bytes.GCD) for method in methods):
         raise error("BAD_ARGUMENTS", f"Compression codec {spelled} does not compress anything", f"Write {spelled}, LZ4")
     if series and not floating:
         refuse("it does not make sense to apply a floating-point time series codec to non-floating-point columns")

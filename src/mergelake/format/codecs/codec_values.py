@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mergelake.format.codecs.codec import DELTA, DOUBLE_DELTA, FPC, GCD, GORILLA, T64, Codec
+from mergelake.format.codecs.codec import Codec
 from mergelake.format.kernels.kernels_bits import COUNT_BYTES, START_BYTES, STREAM_SPARE
 from mergelake.format.kernels.memory import Region, allocate, as_writable, copy_in, padded, with_room
+from mergelake.format.kernels.method_bytes import DELTA, DOUBLE_DELTA, FPC, GCD, GORILLA, T64
 
 _WIDTHS = (1, 2, 4, 8)
 

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from mergelake.core.base.errors import CorruptDataError, InternalError
 from mergelake.core.jit.city_hash128 import city128_at
-from mergelake.format.codecs import codec as c
 from mergelake.format.codecs.codec import Codec
 from mergelake.format.codecs.codec_run import bad_payload, compress, decompress, encoded_max, header_sizes, with_header
 from mergelake.format.codecs.hashes import FileDigest, FileHash, city128
-from mergelake.format.kernels import kernels_compressed_blocks as k, libraries
+from mergelake.format.kernels import kernels_compressed_blocks as k, libraries, method_bytes
 from mergelake.format.kernels.memory import Bytes, Region, allocate, region
 
 MIN_BLOCK, MAX_BLOCK = 65536, 1 << 20
@@ -102,7 +101,7 @@ def _decode_chains(source: Region, plain: Region, state: NDArray[np.int64]) -> b
     from mergelake.format.kernels.kernels_chain import LAST_AT, PACKED_AT, decode_chains
 
     header = int(state[0]) + k.CHECKSUM_BYTES
-    if source.byte(header) != c.MULTIPLE or header + PACKED_AT > source.size:
+    if source.byte(header) != method_bytes.MULTIPLE or header + PACKED_AT > source.size:
         return False
     _, size = header_sizes(source, header)
     _, encoded = header_sizes(source, header + LAST_AT)
@@ -185,7 +184,7 @@ def _encode(
         if written < 0:
             raise InternalError("a block could not be compressed")
         return [(out.part(0, written), block_ends)]
-    if codec.method == c.MULTIPLE and _is_common(codec.steps):
+    if codec.method == method_bytes.MULTIPLE and _is_common(codec.steps):
         return [_encode_chains(source, begin, ends, *codec.steps)]
     pieces = []
     for end in ends.tolist():
@@ -212,7 +211,7 @@ def _is_common(steps: tuple[Codec, ...]) -> bool:
     return len(steps) == 2 and first.method in _CHAINED and first.width in (1, 2, 4, 8) and _is_native(last)
 
 
-_CHAINED = (c.DELTA, c.DOUBLE_DELTA, c.GORILLA)
+_CHAINED = (method_bytes.DELTA, method_bytes.DOUBLE_DELTA, method_bytes.GORILLA)
 """Codecs of values that `kernels_chain` does."""
 
 
@@ -242,11 +241,11 @@ def _is_native(codec: Codec) -> bool:
     """Whether the kernel compresses; LZ4 with a level is LZ4HC, which it does not."""
     words = libraries.table.words
     match codec.method:
-        case c.NONE:
+        case method_bytes.NONE:
             return True
-        case c.LZ4:
+        case method_bytes.LZ4:
             return not codec.level and bool(words[libraries.LZ4_COMPRESS])
-        case c.ZSTD:
+        case method_bytes.ZSTD:
             return bool(words[libraries.ZSTD_COMPRESS])
     return False
 

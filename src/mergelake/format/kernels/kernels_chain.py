@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from mergelake.core.jit.city_hash128 import city
 from mergelake.core.jit.intrinsics import copy, inlined, kernel, load64, peek8, peek32, peek64, store8, store64
-from mergelake.format.codecs.codec import DELTA, DOUBLE_DELTA, GORILLA, MULTIPLE
 from mergelake.format.kernels.kernels_bits import COUNT_BYTES, START_BYTES
 from mergelake.format.kernels.kernels_compressed_blocks import (
     CHECKSUM_BYTES,
@@ -34,6 +33,7 @@ from mergelake.format.kernels.kernels_double_delta import (
     double_delta_encode,
 )
 from mergelake.format.kernels.kernels_gorilla import VALUE_BYTES_MAX as GORILLA_MAX, gorilla_decode, gorilla_encode
+from mergelake.format.kernels.method_bytes import DELTA, DOUBLE_DELTA, GORILLA, MULTIPLE
 
 STEPS = 2
 """Codecs of the chain."""

@@ -31,7 +31,6 @@ from mergelake.core.jit.intrinsics import (
     zstd_compress,
     zstd_decompress,
 )
-from mergelake.format.codecs.codec import DELTA, DOUBLE_DELTA, FPC, GCD, GORILLA, LZ4, NONE, ZSTD
 from mergelake.format.kernels.libraries import (
     COMPRESSOR,
     DECOMPRESSOR,
@@ -40,6 +39,7 @@ from mergelake.format.kernels.libraries import (
     ZSTD_COMPRESS,
     ZSTD_DECOMPRESS,
 )
+from mergelake.format.kernels.method_bytes import DELTA, DOUBLE_DELTA, FPC, GCD, GORILLA, LZ4, NONE, ZSTD
 
 CHECKSUM_BYTES = 16
 HEADER_BYTES = 9

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from mergelake.core.base.errors import CorruptDataError, MergelakeError, NotFoundError
 from mergelake.core.model.manifest import PartManifest, file_rows
 from mergelake.log.model.state import State
-from mergelake.store.objects.keys import check_key
+from mergelake.store.interface.keys import check_key
 
 
 def absurd_part(manifest: PartManifest, state: State) -> Iterator[str]:

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 
 from mergelake.core.model.manifest import PartManifest
+from mergelake.log.model.parts import ActivePart, RetiredPart
 from mergelake.log.model.retention import reachable, refers
-from mergelake.log.model.state import ActivePart, RetiredPart, State
+from mergelake.log.model.state import State
 
 
 class Reached:

@@ -20,7 +20,7 @@ from mergelake.jobs.gc.plan import Periods
 from mergelake.jobs.gc.transactions import collect_transactions
 from mergelake.jobs.publish.plan import PART_DIRECTORY
 from mergelake.log.model.operations import DropTable
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from mergelake.store.objects.reserve import freeing
 from mergelake.table.catalog.catalog import Catalog
 from mergelake.table.handle.handle import TableHandle

@@ -19,7 +19,7 @@ from itertools import islice
 from mergelake.core.base.errors import MergelakeError, NotFoundError
 from mergelake.log.backends.backend import version_of
 from mergelake.log.reading.transactions import PREFIX, Record, read_record
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from mergelake.table.handle.handle import OpenTable, TableHandle
 
 _logger = logging.getLogger("mergelake.jobs.gc")

@@ -30,7 +30,8 @@ import numpy as np
 from mergelake.core.model.settings import GIB, TableSettings
 from mergelake.jobs.merge.select import part_ranges
 from mergelake.jobs.merge.volatile import settled
-from mergelake.log.model.state import ActivePart, WrittenBytes
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import WrittenBytes
 
 _UPLOAD_PARTS = 10
 """Fresh parts of the first uploads of a partition, where the target leaves one upload for each byte."""

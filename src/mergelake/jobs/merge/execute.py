@@ -57,7 +57,7 @@ from mergelake.parts.write.assemble import alignment
 from mergelake.parts.write.indexing import BoundIndex
 from mergelake.parts.write.part_spec import PartSpec, PartTarget
 from mergelake.parts.write.writer import PartWriter, is_compact
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 _BATCH_ROWS_MAX = 65536
 _TOGETHER_MAX = 256

@@ -26,10 +26,12 @@ from mergelake.jobs.merge.together import execute_together, groups, is_simple
 from mergelake.jobs.merge.ttl_drop import drop_expired
 from mergelake.jobs.merge.ttl_select import TtlMerge, select_ttl_merge
 from mergelake.log.model.immutable import immutable_partitions
-from mergelake.log.model.state import ActivePart, VolatilePart
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import VolatilePart
 from mergelake.log.model.volatile import covered, lacking, outermost
 from mergelake.parts.read.fetch import is_remote
-from mergelake.table.handle.handle import Snapshot, TableHandle
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.handle.snapshot import Snapshot
 
 RunMerges = Callable[
     [TableHandle, Sequence[MergeTask], "threading.Event | None", Callable[[int], None]], Sequence[PartManifest]

@@ -26,8 +26,8 @@ from mergelake.jobs.merge.plan import MergeSource, MergeTask
 from mergelake.jobs.merge.ttl import plan_expiry
 from mergelake.parts.write.projected import projection_manifest
 from mergelake.parts.write.writer import PartWriter, write_part, write_projection
+from mergelake.store.interface.protocol import Store
 from mergelake.store.objects.directory import DirectoryStore
-from mergelake.store.objects.protocol import Store
 from mergelake.table.definition.define_projections import projection_mode
 from mergelake.table.pending.bound import bind_steps
 from mergelake.table.write.pieces import projection_rows

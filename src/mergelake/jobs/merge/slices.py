@@ -50,8 +50,8 @@ from mergelake.parts.write.assemble import (
     slice_streams,
 )
 from mergelake.parts.write.part_spec import NO_TTL, PartSpec, PartTarget
+from mergelake.store.interface.protocol import Store
 from mergelake.store.metering.meter import Pool
-from mergelake.store.objects.protocol import Store
 
 SLICES_MAX = 10_000
 """Most slices of a merge: each is a task that holds the manifests of all sources."""

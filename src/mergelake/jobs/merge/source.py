@@ -24,7 +24,7 @@ from mergelake.log.model.state import PendingMutation
 from mergelake.parts.read.fetch import is_remote
 from mergelake.parts.read.reader import ROW_EXISTS, PartReader
 from mergelake.parts.read.window import ReadWindow
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from mergelake.table.pending.bound import Steps, bind_steps
 from mergelake.table.pending.commands import Delete, parse_commands
 

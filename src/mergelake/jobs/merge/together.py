@@ -35,7 +35,7 @@ from mergelake.parts.read.default_codec import CODEC_FILE, default_codec
 from mergelake.parts.read.joined import JoinedReader, WholePart, fetch_whole_parts, is_joinable
 from mergelake.parts.read.reader import PartReader
 from mergelake.parts.write.objects import PartObjects
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from mergelake.table.write.insert import insert_target
 from mergelake.table.write.pieces import Piece, in_order, write_pieces
 

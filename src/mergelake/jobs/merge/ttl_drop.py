@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from mergelake.engines.ttl.ttl import TableTtl, table_ttl
 from mergelake.jobs.merge.ttl_select import expired_parts
 from mergelake.log.model.operations import DropParts, TableOp
-from mergelake.log.model.state import ActivePart, State
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import State
 from mergelake.log.model.volatile import leaves, outermost, pending
 from mergelake.table.handle.handle import TableHandle
 

@@ -20,7 +20,8 @@ from mergelake.engines.rules.modes import ENGINES
 from mergelake.format.serializations.names import stream_file_name
 from mergelake.jobs.merge.plan import MergeSource, MergeTask
 from mergelake.jobs.merge.select import Candidate
-from mergelake.log.model.state import ActivePart, State, VolatilePart
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import State, VolatilePart
 from mergelake.log.model.volatile import inside, lacking, leaves, outermost, pending
 
 _HASHED = re.compile(r"[0-9a-f]{32}")

@@ -46,7 +46,7 @@ from mergelake.jobs.mutate.ranges import matching_ranges
 from mergelake.parts.write.part_spec import PartTarget, PartTtl
 from mergelake.parts.write.rewrite import ColumnRewriter, can_rewrite_columns, converted
 from mergelake.scan.prune.prune import MarkRange
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from mergelake.table.definition.define_projections import lightweight_mode
 from mergelake.table.pending.bound import Steps
 from mergelake.table.pending.commands import are_of_ttl

@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from mergelake.core.model.names import PartInfo
 from mergelake.core.model.schema import TableSchema
 from mergelake.jobs.merge.plan import MergeSource, MergeTask
-from mergelake.log.model.state import ActivePart, State
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import State
 from mergelake.log.model.volatile import lacking, top_level
 from mergelake.table.partitions.mutations import open_mutations
 

@@ -8,12 +8,13 @@ import numpy as np
 
 from mergelake.jobs.merge.plan import MergeSource, MergeTask
 from mergelake.log.model.part_map import Partitions
-from mergelake.log.model.state import ActivePart, PendingMutation
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import PendingMutation
 from mergelake.scan.prune.prune import MarkRange, join
 from mergelake.scan.prune.request import ScanRequest
 from mergelake.scan.read.plan import plan_scan
-from mergelake.store.objects.protocol import Store
-from mergelake.table.handle.handle import Snapshot
+from mergelake.store.interface.protocol import Store
+from mergelake.table.handle.snapshot import Snapshot
 from mergelake.table.pending.commands import IndexCommand, RowCommand, parse_commands
 
 

@@ -6,6 +6,8 @@ of MATERIALIZED columns, of types that no UPDATE can set, groups and codecs are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mergelake.core.base.errors import error
 from mergelake.core.model.schema import Column, TableSchema
 from mergelake.core.types import types as t
@@ -18,7 +20,10 @@ from mergelake.jobs.mutate.commit import named
 from mergelake.jobs.mutate.submit import Submitted
 from mergelake.jobs.mutate.validate import Submission, validate
 from mergelake.log.model.immutable import mutable_scope
-from mergelake.log.model.operations import Mutation
+from mergelake.log.model.operations import Mutation, TableOp
+from mergelake.log.model.state import State
+from mergelake.table.definition.commit import Follow
+from mergelake.table.definition.ttl import ttl_changed
 from mergelake.table.handle.handle import TableHandle
 from mergelake.table.pending.commands import Command, Delete, Update, commands_text, drops_rows
 
@@ -101,3 +106,15 @@ def materialize_ttl(handle: TableHandle, partition_id: str | None = None) -> Sub
     mutation = named(committed.state.mutations, mutation_id)
     assert mutation is not None
     return Submitted(mutation.name, mutation.version, committed.version)
+
+
+def follow_new_ttl(handle: TableHandle) -> Follow:
+    """Operations for an ALTER by which a TTL is new: MATERIALIZE TTL, at the time of the table's clock."""
+    mutation_id, now = handle.ids.new_id(), handle.clock.now_ms() // 1000
+
+    def follow(before: State, after: TableSchema) -> Sequence[TableOp]:
+        if not ttl_changed(before.schema, after):
+            return ()
+        return (ttl_mutation(mutation_id, after, now, scope=mutable_scope(before)),)
+
+    return follow

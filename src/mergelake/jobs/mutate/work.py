@@ -15,7 +15,7 @@ from mergelake.jobs.mutate.execute import execute_mutation, finds_times
 from mergelake.jobs.mutate.ranges import matching_ranges
 from mergelake.parts.read.fetch import is_remote
 from mergelake.parts.read.layout import object_key
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 
 def execute_task(

@@ -10,7 +10,8 @@ from mergelake.core.model.names import PartInfo
 from mergelake.core.model.settings import TableSettings
 from mergelake.jobs.merge.select import MergeSlots
 from mergelake.jobs.merge.volatile import LocalPart
-from mergelake.log.model.state import ActivePart, State
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from mergelake.jobs.merge.ttl_select import TtlMemory
 from mergelake.jobs.merge.volatile import LocalPart, OnDisk, settled
 from mergelake.jobs.node.actions import NodeView, TableView
 from mergelake.log.model.part_map import Partitions
-from mergelake.log.model.state import ActivePart, VolatilePart
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import VolatilePart
 from mergelake.log.model.volatile import Element, boundaries, top_level
 from mergelake.table.partitions.mutations import open_mutations
 

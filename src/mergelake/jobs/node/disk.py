@@ -26,7 +26,7 @@ from mergelake.format.codecs.hashes import file_hash
 from mergelake.jobs.merge.volatile import LocalPart
 from mergelake.log.model.state import VolatilePart
 from mergelake.store import open_store
-from mergelake.store.objects.protocol import Buffer, Store
+from mergelake.store.interface.protocol import Buffer, Store
 from mergelake.table.volatile.volatile_record import decode_record, encode_record, record_key, records_of
 
 _SMALL = 16 << 20

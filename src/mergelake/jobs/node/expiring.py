@@ -12,7 +12,7 @@ from mergelake.jobs.merge.ttl_select import TtlMemory, select_ttl_merge
 from mergelake.jobs.node.actions import DropExpired, Merge, NodeView, TableView
 from mergelake.jobs.node.candidates import Candidates, Memory
 from mergelake.log.model.immutable import immutable_partitions
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.model.volatile import covered, lacking, outermost, pending
 
 

@@ -49,7 +49,8 @@ from mergelake.jobs.node.candidates import Candidates, Memory
 from mergelake.jobs.node.expiring import expired, expires, ttl_merge
 from mergelake.jobs.node.room import Cached, DiskRoom, build_size
 from mergelake.jobs.node.spending import Spending
-from mergelake.log.model.state import ActivePart, State, VolatilePart
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import State, VolatilePart
 from mergelake.log.model.volatile import dependents, inside, outermost
 from mergelake.table.partitions.mutations import finished_by, open_mutations
 

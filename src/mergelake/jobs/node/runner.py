@@ -32,7 +32,7 @@ from mergelake.jobs.node.report import STATUS_SERVICE, NodeReport, Requests, enc
 from mergelake.jobs.node.status import NodeStatus, event_of, resident_bytes
 from mergelake.jobs.node.throttle import Throttle
 from mergelake.jobs.node.worker import BuildRunner, JoinedRunner, MergeRunner, MutationRunner, TableWorker
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from mergelake.table.handle.handle import TableHandle
 
 _logger = logging.getLogger("mergelake.jobs.node")

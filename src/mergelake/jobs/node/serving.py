@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from mergelake.core.base.errors import NotFoundError
 from mergelake.jobs.merge.volatile import LocalPart
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from mergelake.table.volatile.volatile_wire import ReadyRequest, decode_request, encode_ready
 
 Held = Callable[[], Mapping[str, LocalPart]]

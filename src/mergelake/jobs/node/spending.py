@@ -13,7 +13,7 @@ from mergelake.jobs.merge.budget import BudgetRules, Outlines, best_window, fini
 from mergelake.jobs.merge.volatile import settled
 from mergelake.jobs.node.actions import NodeView, TableView
 from mergelake.jobs.node.candidates import Candidates, Memory
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.model.volatile import leaves, outermost
 
 

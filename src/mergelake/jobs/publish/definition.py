@@ -14,7 +14,7 @@ from mergelake.core.base.errors import error
 from mergelake.core.base.text import back_quote, quote_string
 from mergelake.core.model.schema import Column, TableSchema
 from mergelake.engines.rules.collapsing import without_version
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from mergelake.table.handle.handle import TableHandle
 
 HIDDEN = "[HIDDEN]"

@@ -35,7 +35,8 @@ from numpy.typing import NDArray
 
 from mergelake.core.model.manifest import PartManifest
 from mergelake.core.model.names import LEVEL_MAX, PartInfo, merged_name
-from mergelake.log.model.state import ActivePart, RetiredPart, State
+from mergelake.log.model.parts import ActivePart, RetiredPart
+from mergelake.log.model.state import State
 
 GRACE_SECONDS = 300.0
 """How long a covered name stays visible: more than a reader's refresh interval and its longest query."""

@@ -51,8 +51,8 @@ from mergelake.jobs.publish.plan import (
 )
 from mergelake.jobs.publish.served import forget_served, misread_versions, outdated, read_wrongly, serve
 from mergelake.jobs.publish.shown import Shown
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.model.retention import reachable
-from mergelake.log.model.state import ActivePart
 from mergelake.log.model.volatile import unfinished
 from mergelake.log.reading.head_freshness import HEAD_FRESHNESS_S, Instant
 from mergelake.parts.read.fetch import fetch_whole
@@ -60,8 +60,8 @@ from mergelake.parts.read.layout import layout
 from mergelake.parts.read.listing import CHUNK_BYTES, file_chunks, projection_names
 from mergelake.parts.write.part_spec import PartSpec, PartTarget
 from mergelake.parts.write.writer import PartWriter
+from mergelake.store.interface.protocol import Store
 from mergelake.store.metering.meter import Pool
-from mergelake.store.objects.protocol import Store
 from mergelake.table.handle.handle import TableHandle
 from mergelake.table.partitions.gc_notes import Notes
 

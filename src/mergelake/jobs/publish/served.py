@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping
 
 from mergelake.core.model.schema import Column, TableSchema
 from mergelake.engines.rules.collapsing import without_version
-from mergelake.log.model.state import ActivePart, State
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import State
 from mergelake.table.handle.handle import TableHandle
 
 _FIRST = 1

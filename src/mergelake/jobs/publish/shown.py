@@ -30,8 +30,9 @@ from mergelake.jobs.publish.plan import (
     plan_publish,
 )
 from mergelake.log.model.part_map import Partitions
-from mergelake.log.model.state import ActivePart, RetiredPart, State
-from mergelake.store.objects.protocol import ObjectMeta, Store
+from mergelake.log.model.parts import ActivePart, RetiredPart
+from mergelake.log.model.state import State
+from mergelake.store.interface.protocol import ObjectMeta, Store
 from mergelake.table.handle.handle import TableHandle
 
 ReadName = Callable[[Store, str], PartInfo | None]

@@ -31,7 +31,8 @@ from mergelake.scan.prune.request import ScanRequest
 from mergelake.scan.read.plan import plan_scan
 from mergelake.scan.read.read import read_items
 from mergelake.scan.read.source import joined
-from mergelake.table.handle.handle import Snapshot, TableHandle
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.handle.snapshot import Snapshot
 from mergelake.table.pending.bound import check_command
 from mergelake.table.pending.commands import Delete, commands_text
 from mergelake.table.write.deduplication import InsertIdentity, remembered

@@ -16,8 +16,7 @@ from mergelake.core.base.errors import error
 from mergelake.core.base.ids import IdSource, seed_of
 from mergelake.engines.order.keys import whole_column
 from mergelake.engines.rules.modes import mode_of
-from mergelake.expr.bound import BoundNode
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import BoundNode, EvaluationContext
 from mergelake.expr.values import to_arrow
 from mergelake.jobs.upsert.keys import Keys, key_text
 from mergelake.jobs.upsert.request import SOURCE, TARGET, Merge, insertable

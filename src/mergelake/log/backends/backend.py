@@ -24,7 +24,7 @@ from mergelake.core.base.errors import CorruptDataError, MergelakeError, NotFoun
 from mergelake.log.backends import batches
 from mergelake.log.backends.intake import Intake
 from mergelake.log.storage.at_once import at_once
-from mergelake.store.objects.protocol import PutOutcome, Store
+from mergelake.store.interface.protocol import PutOutcome, Store
 
 POLL_FIRST_S, POLL_MAX_S = 0.05, 1.0
 """Pauses between two polls of a waiting reader: the first one, and the longest."""

@@ -42,7 +42,7 @@ from mergelake.log.backends.backend import CollectedError, ObjectBackend
 from mergelake.log.backends.intake import PAGE, Intake, Page
 from mergelake.log.backends.keeper import RECHECK_S, Check, Create, Delete, Keeper, KeeperNode, Refused, SetData
 from mergelake.log.backends.sealing import Sealer, Tree, lost_branch, missing_tree
-from mergelake.store.objects.protocol import Lost, OutcomeUnknown, PutOutcome, Stored
+from mergelake.store.interface.protocol import Lost, OutcomeUnknown, PutOutcome, Stored
 
 INLINE_MAX = 900_000
 """Bytes of an entry that still fit into a node: ZooKeeper ends a session that sends a packet of 1 MiB."""

@@ -10,7 +10,7 @@ from mergelake.core.base.errors import error
 from mergelake.log.backends.backend import EVERY, LogBackend, ObjectBackend, SealedBackend
 from mergelake.log.backends.keeper import Address, keeper
 from mergelake.log.model.sequencer import Sequencer
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from mergelake.store.peer.client import Peers
 
 SEALED = "sealed"

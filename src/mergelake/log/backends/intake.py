@@ -31,7 +31,7 @@ from mergelake.core.base.json_load import fields, value
 from mergelake.log.model.operations import LogOp, writer_of
 from mergelake.log.storage.at_once import at_once
 from mergelake.log.storage.encoding import decode_ops, decoding, encode_ops, is_sealed, require_format, sealed
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 INTAKE_FORMAT = 2
 TAKEN_MAX = 64

@@ -37,7 +37,7 @@ from mergelake.log.backends import batches
 from mergelake.log.backends.backend import ObjectBackend
 from mergelake.log.backends.batches import BATCH_MAX
 from mergelake.log.backends.keeper import Create, Delete, Keeper, KeeperNode, Refused, SetData
-from mergelake.store.objects.protocol import OutcomeUnknown, Stored
+from mergelake.store.interface.protocol import OutcomeUnknown, Stored
 
 FETCH = 64
 """Nodes that are removed at once."""

@@ -87,7 +87,7 @@ from mergelake.log.storage.at_once import apart
 from mergelake.log.storage.encoding import TIME_END_MS, encode_entry
 from mergelake.log.storage.layout import SegmentLayout
 from mergelake.log.storage.machine import S, StateMachine
-from mergelake.store.objects.protocol import OutcomeUnknown, PutOutcome, Store, Stored
+from mergelake.store.interface.protocol import OutcomeUnknown, PutOutcome, Store, Stored
 from mergelake.store.objects.reserve import freeing
 
 RETRIES_MAX = 100

@@ -14,7 +14,7 @@ from mergelake.log.commit.commit import Log
 from mergelake.log.model.operations import MoveLog
 from mergelake.log.model.sequencer import Sequencer
 from mergelake.log.storage.machine import S, StateMachine
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 
 def place_of_new(backends: Backends, catalog: Sequencer) -> Address | None:

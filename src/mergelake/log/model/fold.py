@@ -54,19 +54,18 @@ from mergelake.log.model.operations import (
     UndropTable,
     Untag,
 )
+from mergelake.log.model.parts import ActivePart, RetiredPart
 from mergelake.log.model.retention import partial_versions, pins, refers
 from mergelake.log.model.sequencer import Sequencer
 from mergelake.log.model.state import (
     FINISHED_MUTATIONS_TO_KEEP,
     TOKENS_MAX,
-    ActivePart,
     DetachedPart,
     Joint,
     Lease,
     MutationFailure,
     PendingMutation,
     RememberedInsert,
-    RetiredPart,
     State,
     VolatilePart,
     known_until,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 import immutables
 
 if TYPE_CHECKING:
-    from mergelake.log.model.state import ActivePart
+    from mergelake.log.model.parts import ActivePart
 
 T = TypeVar("T")
 STEPS_MAX, STEP_TOUCHED_MAX = 256, 1024

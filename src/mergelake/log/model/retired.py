@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from mergelake.log.model.part_map import HASH_MASK, part_hash
 
 if TYPE_CHECKING:
-    from mergelake.log.model.state import RetiredPart
+    from mergelake.log.model.parts import RetiredPart
 
 RUN_MAX = 512
 """Parts of a run in memory: the most that an entry copies."""

@@ -26,6 +26,7 @@ from mergelake.core.model.names import PartInfo
 from mergelake.core.model.schema import TableSchema
 from mergelake.log.model.operations import KnownInsert, MergeRecipe
 from mergelake.log.model.part_map import Partitions
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.model.retired import Retired
 from mergelake.log.model.sequencer import BUCKET, Sequencer
 
@@ -35,41 +36,6 @@ FINISHED_MUTATIONS_TO_KEEP = 100
 """Mutations that are remembered after they are done; as in ClickHouse."""
 COMMANDS_KEPT_MAX = 4096
 """Characters of its commands that are remembered of a mutation that is finished or killed."""
-
-
-@dataclass(frozen=True, slots=True)
-class ActivePart:
-    """A part that holds rows of the table now."""
-
-    info: PartInfo
-    manifest: PartManifest
-    added: int
-    """Version of the entry that brought it."""
-    added_ms: int
-    """Timestamp of that entry: the age that merge selection sees."""
-
-    @property
-    def name(self) -> str:
-        """ClickHouse's name of the part."""
-        return str(self.info)
-
-
-@dataclass(frozen=True, slots=True)
-class RetiredPart:
-    """A part that was active once. Its objects stay until they are collected."""
-
-    id: str
-    info: PartInfo
-    rows: int
-    bytes_on_disk: int
-    added: int
-    retired: int
-    """Version of the entry that retired it: versions from `added` up to, not including, this one show it."""
-    retired_ms: int
-    refers: tuple[str, ...] = ()
-    """Directories, other than its own, in which files of it lie."""
-    noted: int = 0
-    """Version of the entry that added it to the retired parts: later than `retired` if it was detached in between."""
 
 
 @dataclass(frozen=True, slots=True)

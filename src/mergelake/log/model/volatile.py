@@ -12,7 +12,8 @@ from itertools import chain
 from typing import TypeAlias
 
 from mergelake.core.model.names import PartInfo
-from mergelake.log.model.state import ActivePart, PendingMutation, State, VolatilePart
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import PendingMutation, State, VolatilePart
 
 Element: TypeAlias = ActivePart | VolatilePart
 

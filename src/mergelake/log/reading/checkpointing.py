@@ -19,7 +19,7 @@ from mergelake.log.reading.head_freshness import Instant
 from mergelake.log.reading.tail import LogReader
 from mergelake.log.storage.layout import SegmentLayout
 from mergelake.log.storage.machine import S, StateMachine
-from mergelake.store.objects.protocol import OutcomeUnknown, Store, Stored
+from mergelake.store.interface.protocol import OutcomeUnknown, Store, Stored
 
 _logger = logging.getLogger("mergelake.log")
 

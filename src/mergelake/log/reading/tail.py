@@ -44,7 +44,7 @@ from mergelake.log.storage.layout import SegmentLayout
 from mergelake.log.storage.machine import S, StateMachine
 from mergelake.log.storage.segment import is_segment
 from mergelake.log.storage.segments import Segments
-from mergelake.store.objects.protocol import ObjectMeta, Store
+from mergelake.store.interface.protocol import ObjectMeta, Store
 
 PREFETCH_MAX = 256
 """Positions that are read at once, at most."""

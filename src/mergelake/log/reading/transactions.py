@@ -30,7 +30,7 @@ from mergelake.core.base.ids import IdSource
 from mergelake.core.base.json_load import loads
 from mergelake.log.model.operations import Decision, Entry, Prepare
 from mergelake.log.storage.encoding import UNREADABLE, is_sealed, require_format, sealed
-from mergelake.store.objects.protocol import OutcomeUnknown, Store, Stored
+from mergelake.store.interface.protocol import OutcomeUnknown, Store, Stored
 
 PREFIX = "_txn"
 """Directory of the records in a warehouse."""

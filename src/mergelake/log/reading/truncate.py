@@ -41,7 +41,7 @@ from typing import Any
 from mergelake.core.base.errors import CorruptDataError, InternalError
 from mergelake.log.reading.tail import LogReader
 from mergelake.log.storage.segment import written_for
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 ENTRY_BYTES = 4096
 """Assumed size of an entry: checkpoints further apart than their size in entries would save nothing."""

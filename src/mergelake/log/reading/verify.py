@@ -16,7 +16,7 @@ from mergelake.log.model.conflict import Reject
 from mergelake.log.model.operations import Entry
 from mergelake.log.reading.tail import PREFETCH_MAX, LogReader
 from mergelake.log.storage.machine import StateMachine
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 _REPAIR = "mergelake fsck --repair writes a new checkpoint and empties this one"
 _BUG = "Tell the authors of mergelake, with the log"

@@ -34,10 +34,10 @@ from mergelake.core.model.names import PartInfo
 from mergelake.core.model.schema import TableSchema
 from mergelake.log.model.operations import MergeRecipe
 from mergelake.log.model.part_map import Held, Partitions, Totals
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.model.retired import MemoryRun, Retired, Run, RunFacts, memory_runs
 from mergelake.log.model.sequencer import Sequencer
 from mergelake.log.model.state import (
-    ActivePart,
     DetachedPart,
     Joint,
     Lease,

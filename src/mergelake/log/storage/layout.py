@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mergelake.core.base.errors import CorruptDataError, NotFoundError
 from mergelake.log.model.part_map import Partitions
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.storage.segment import OpenSegment, SegmentMember, SegmentRef
 from mergelake.log.storage.stored_runs import PlacedRun, RunRef
 

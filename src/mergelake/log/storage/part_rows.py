@@ -18,7 +18,7 @@ from mergelake.core.base.errors import CorruptDataError
 from mergelake.core.base.json_load import loads
 from mergelake.core.model.manifest import FileTable, PartManifest, ProjectionPart
 from mergelake.core.model.names import PartInfo
-from mergelake.log.model.state import ActivePart, RetiredPart
+from mergelake.log.model.parts import ActivePart, RetiredPart
 
 _INFO = [
     ("partition_id", pa.string()),

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from mergelake.core.base.json_load import loads
 from mergelake.core.model.manifest import FileTable
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.storage.encoding import require_format
 from mergelake.log.storage.part_rows import (
     completed,

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from mergelake.core.base.errors import CorruptDataError, NotFoundError, UnavailableError
-from mergelake.store.objects.protocol import Store, Stored
+from mergelake.store.interface.protocol import Store, Stored
 
 T = TypeVar("T")
 

@@ -23,8 +23,9 @@ import pyarrow as pa
 from mergelake.core.base.errors import CorruptDataError, NotFoundError
 from mergelake.core.base.ids import IdSource
 from mergelake.core.model.manifest import FileTable
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.model.retired import memory_runs
-from mergelake.log.model.state import ActivePart, State
+from mergelake.log.model.state import State
 from mergelake.log.storage import layout, stored_runs
 from mergelake.log.storage.at_once import at_once
 from mergelake.log.storage.layout import SegmentLayout, changed_since, cuts, following, size_of, spilled, to_merge
@@ -42,7 +43,7 @@ from mergelake.log.storage.segment import (
 from mergelake.log.storage.segment_objects import SegmentObjects
 from mergelake.log.storage.stored import Home, StoredPartition, adopted
 from mergelake.log.storage.stored_runs import RunRef, Runs
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 CACHE_BYTES = 32 << 20
 """Characters of cached file tables."""

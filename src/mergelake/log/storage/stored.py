@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mergelake.core.base.errors import CorruptDataError, NotFoundError
 from mergelake.log.model.part_map import Partitions, StoredParts
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.storage.layout import SegmentLayout
 from mergelake.log.storage.segment import OpenSegment, SegmentRef
 

@@ -24,8 +24,9 @@ import pyarrow.compute as pc
 
 from mergelake.core.base.errors import CorruptDataError, NotFoundError
 from mergelake.core.base.ids import IdSource
+from mergelake.log.model.parts import RetiredPart
 from mergelake.log.model.retired import MemoryRun, Run, RunFacts, spilled
-from mergelake.log.model.state import RetiredPart, State
+from mergelake.log.model.state import State
 from mergelake.log.storage.part_rows import (
     RETIRED,
     digest_of,

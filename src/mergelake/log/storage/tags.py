@@ -8,7 +8,7 @@ from __future__ import annotations
 from mergelake.core.base.errors import NotFoundError
 from mergelake.log.model.state import State
 from mergelake.log.storage.checkpoint import decode_checkpoint, encode_checkpoint
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 
 def tag_key(prefix: str, version: int) -> str:

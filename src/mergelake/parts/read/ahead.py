@@ -22,7 +22,7 @@ from mergelake.parts.read.default_codec import CODEC_FILE, part_codec
 from mergelake.parts.read.fetch import FileRange, fetch_parts, is_remote
 from mergelake.parts.read.reader import HEADER_FILES, PartReader
 from mergelake.parts.read.window import ReadWindow
-from mergelake.store.objects.protocol import Buffer
+from mergelake.store.interface.protocol import Buffer
 
 SMALL_BYTES = 256 << 10
 """Maximum bytes of a small part: a round trip takes as long as the transfer of several of them."""

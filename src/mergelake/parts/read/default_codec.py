@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from mergelake.core.base.errors import MergelakeError
 from mergelake.core.model.settings import TableSettings
-from mergelake.format.codecs.codec import CODEC_LZ4, ZSTD, Codec, parse_default_codec
+from mergelake.format.codecs.codec import CODEC_LZ4, Codec, parse_default_codec
+from mergelake.format.kernels.method_bytes import ZSTD
 from mergelake.parts.read.reader import PartReader
 
 CODEC_LARGE = Codec(ZSTD, 3)

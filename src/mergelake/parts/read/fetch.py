@@ -15,7 +15,7 @@ from mergelake.format.codecs.hashes import file_hash
 from mergelake.parts.read.flight import begin
 from mergelake.parts.read.layout import locate, places
 from mergelake.store.cache.cached import cache_of, forget
-from mergelake.store.objects.protocol import Buffer, Store
+from mergelake.store.interface.protocol import Buffer, Store
 
 _GAP_BYTES = 1 << 20
 """Default of `coalesce_gap`: ranges of an object that are further apart are separate requests."""

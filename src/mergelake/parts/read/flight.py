@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
+from mergelake.store.interface.protocol import Store
 from mergelake.store.metering.meter import Pool
-from mergelake.store.objects.protocol import Store
 
 T = TypeVar("T")
 A = TypeVar("A")

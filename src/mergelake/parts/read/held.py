@@ -8,7 +8,7 @@ from mergelake.format.indexes.skip_files import is_index_file
 from mergelake.parts.read.cache import PartCache
 from mergelake.parts.read.fetch import FileRange
 from mergelake.parts.read.window import ReadWindow
-from mergelake.store.objects.protocol import Buffer, Store
+from mergelake.store.interface.protocol import Buffer, Store
 
 
 def is_data(name: str) -> bool:

@@ -24,7 +24,7 @@ from mergelake.parts.read.fetch import FileRange, verified
 from mergelake.parts.read.layout import locate
 from mergelake.parts.read.reader import PartReader
 from mergelake.store.cache.cached import forget
-from mergelake.store.objects.protocol import Buffer
+from mergelake.store.interface.protocol import Buffer
 
 WHOLE_BYTES = 1 << 18
 """Maximum bytes of an index that is read whole."""

@@ -29,7 +29,7 @@ from mergelake.parts.read.layout import object_key
 from mergelake.parts.read.reader import ROW_EXISTS, PartReader
 from mergelake.parts.read.steps import MarkRange, ReadStep
 from mergelake.parts.read.window import ReadWindow
-from mergelake.store.objects.protocol import Buffer
+from mergelake.store.interface.protocol import Buffer
 
 _FORM = "serialization.json"
 _COUNTS = re.compile(rb'"num_(?:defaults|rows)":\d+')

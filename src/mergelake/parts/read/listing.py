@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from mergelake.core.model.manifest import PartFile, PartManifest
 from mergelake.parts.read.fetch import FileRange, fetch, fetch_whole
-from mergelake.store.objects.protocol import Buffer, Store
+from mergelake.store.interface.protocol import Buffer, Store
 
 CHUNK_BYTES = 8 << 20
 """Maximum bytes of a large file that are in memory at a time."""

@@ -40,8 +40,8 @@ from mergelake.parts.read.layout import locate
 from mergelake.parts.read.steps import MarkRange, ReadStep, join_ranges, plan_steps, plan_windows
 from mergelake.parts.read.window import ReadWindow, fetch_window, merge_ranges, plain_bytes
 from mergelake.store.cache.cached import forget
+from mergelake.store.interface.protocol import Buffer, Store
 from mergelake.store.metering.meter import Pool
-from mergelake.store.objects.protocol import Buffer, Store
 
 BATCH_ROWS = 65536
 WINDOW_BYTES = 32 << 20

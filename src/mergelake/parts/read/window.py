@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from mergelake.core.base.errors import InternalError
 from mergelake.core.model.manifest import PartFile
 from mergelake.parts.read.fetch import FileRange, fetch
-from mergelake.store.objects.protocol import Buffer, Store
+from mergelake.store.interface.protocol import Buffer, Store
 
 
 class ReadWindow:

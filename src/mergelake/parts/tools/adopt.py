@@ -32,7 +32,7 @@ from mergelake.format.serializations.values import decode_prefix
 from mergelake.parts.read.fetch import verified
 from mergelake.parts.read.listing import projection_names
 from mergelake.parts.read.reader import BLOCK_NUMBER, BLOCK_OFFSET, SYSTEM_COLUMNS
-from mergelake.store.objects.protocol import ObjectMeta, Store
+from mergelake.store.interface.protocol import ObjectMeta, Store
 
 _INVALIDATED = "invalidated_system_columns.txt"
 """Names of columns that ClickHouse no longer reads, a line each, since it gave the part another block number."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from mergelake.core.base.errors import MergelakeError
 from mergelake.format.codecs import codec as c
+from mergelake.format.kernels import method_bytes
 from mergelake.parts.read.fetch import FileRange, fetch
 from mergelake.parts.read.reader import PartReader
 
@@ -95,5 +96,5 @@ def _codec(block: bytes) -> str:
     if len(block) <= _HEADER:
         return ""
     method = block[16]
-    methods = block[26 : 26 + block[25]] if method == c.MULTIPLE else bytes([method])
+    methods = block[26 : 26 + block[25]] if method == method_bytes.MULTIPLE else bytes([method])
     return ", ".join(c.NAMES.get(each, f"{each:#04x}") for each in methods)

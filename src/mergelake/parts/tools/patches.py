@@ -24,8 +24,8 @@ from mergelake.format.files.source_parts import SourceParts
 from mergelake.parts.read.evolve import can_evolve
 from mergelake.parts.read.reader import BLOCK_NUMBER, BLOCK_OFFSET, ROW_EXISTS, PartReader
 from mergelake.parts.tools.adopt import open_directory
+from mergelake.store.interface.protocol import ObjectMeta, Store
 from mergelake.store.metering.meter import Pool
-from mergelake.store.objects.protocol import ObjectMeta, Store
 
 PART, VERSION = "_part", "_part_data_version"
 """Columns of a patch part: the part from which a row was read, and the version of its new values."""

@@ -26,8 +26,8 @@ from mergelake.parts.read.reader import BATCH_ROWS, PartReader
 from mergelake.parts.tools.adopt import open_directory
 from mergelake.parts.tools.patched import PatchedPart
 from mergelake.parts.tools.patches import PatchPart, find_patches, unknown_columns, widened
-from mergelake.store.objects.open import open_store
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
+from mergelake.store.open import open_store
 
 
 class PartData:

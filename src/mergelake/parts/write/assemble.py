@@ -42,7 +42,7 @@ from mergelake.parts.read.layout import object_key
 from mergelake.parts.write.indexing import table_indexes
 from mergelake.parts.write.part_spec import PartSpec, PartTarget, TakenFiles
 from mergelake.parts.write.writer import PartWriter
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 _CHUNK = 8 << 20
 """Bytes of a data file that are read by one request."""

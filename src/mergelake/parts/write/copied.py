@@ -50,7 +50,7 @@ from mergelake.parts.read.reader import PartReader
 from mergelake.parts.write.indexing import table_indexes
 from mergelake.parts.write.writer import PartWriter
 from mergelake.store.cache.cached import forget
-from mergelake.store.objects.protocol import Buffer
+from mergelake.store.interface.protocol import Buffer
 
 _CHUNK, _CHUNK_MIN = 8 << 20, 256 << 10
 """Bytes of a data file that are read by one request, unless the window is small."""

@@ -9,9 +9,8 @@ Only summaries are held in memory, so an index granule may cover any number of r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,17 +19,17 @@ from numpy.typing import NDArray
 from mergelake.core.model.schema import SkipIndex, TableSchema
 from mergelake.core.types.types import DataType
 from mergelake.expr.binder import bind
-from mergelake.expr.bound import BoundColumn, BoundNode, columns_of
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import BoundColumn, BoundNode, EvaluationContext, columns_of
 from mergelake.expr.nodes import Call, SyntaxNode, column_name
 from mergelake.expr.parser import parse
 from mergelake.expr.values import to_arrow
+from mergelake.format.codecs.codec import Codec
+from mergelake.format.codecs.hashes import FileDigest
+from mergelake.format.files.profile import Profile
 from mergelake.format.indexes.skip_files import IndexFileWriter
 from mergelake.format.indexes.skip_index import granule_builder
 from mergelake.format.indexes.skip_types import IndexType, parse_index_type
-
-if TYPE_CHECKING:
-    from mergelake.parts.write.writer import PartWriter
+from mergelake.parts.write.part_spec import PartTarget
 
 _PIECE_ROWS = 1 << 16
 """Number of rows that expressions are evaluated on at a time."""
@@ -82,21 +81,35 @@ def table_indexes(schema: TableSchema) -> tuple[BoundIndex, ...]:
 
 
 class IndexSink:
-    """Writes one index of a `PartWriter`. Rows are appended in the part's order by one thread."""
+    """Writes one index of a part. Rows are appended in the part's order by one thread."""
 
-    def __init__(self, part: PartWriter, index: BoundIndex, granules: int | NDArray[np.int64]) -> None:
-        settings = part.target.settings
+    def __init__(
+        self,
+        index: BoundIndex,
+        target: PartTarget,
+        granules: int | NDArray[np.int64],
+        codec: Codec,
+        profile: Profile,
+        write: Callable[[str, bytes | memoryview], None],
+        done: Callable[[Mapping[str, FileDigest], int], None],
+    ) -> None:
+        """`granules`: rows of every granule of the part, or of each. `codec`, `profile`: the part's.
+
+        `write` appends bytes to a file of the part; `done` is called at the end with the digests of the index's files
+        and the number of rows.
+        """
+        settings = target.settings
         self.index = index
-        self._part = part
-        self._types = {name: part.target.schema.column(name).type for name in index.columns}
+        self._write, self._done = write, done
+        self._types = {name: target.schema.column(name).type for name in index.columns}
         self._builder = granule_builder(index.kind, index.types, index.granularity)
         self._file = IndexFileWriter(
             index.name,
             index.kind,
-            part.codec,
+            codec,
             min_block=settings.integer("min_compress_block_size"),
             max_block=settings.integer("max_compress_block_size"),
-            profile=part.profile,
+            profile=profile,
         )
         self._step = granules if isinstance(granules, int) else 0
         self._ends = np.zeros(0, np.int64) if isinstance(granules, int) else np.cumsum(granules)
@@ -115,7 +128,7 @@ class IndexSink:
         if self._rows:
             self._file.append(*self._builder.finish())
         self._flush(self._file.finish())
-        self._part.index_done(self._file.digests(), self._rows)
+        self._done(self._file.digests(), self._rows)
 
     def _cuts(self, rows: int) -> NDArray[np.int64]:
         """Positions among the next `rows` rows at which granules of the part end."""
@@ -126,7 +139,7 @@ class IndexSink:
 
     def _flush(self, drained: Sequence[tuple[str, bytes | memoryview]]) -> None:
         for name, data in drained:
-            self._part.write_bytes(name, data)
+            self._write(name, data)
 
 
 def index_values(index: BoundIndex, block: pa.RecordBatch | pa.Table, types: Mapping[str, DataType]) -> list[pa.Array]:

@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from mergelake.core.base.errors import MergelakeError
 from mergelake.core.base.ids import IdSource
 from mergelake.core.model.manifest import PartManifest, with_keys
+from mergelake.store.interface.protocol import Store
 from mergelake.store.metering.meter import Pool
-from mergelake.store.objects.protocol import Store
 
 OWN_OBJECT = "files.packed"
 """Object of a packed part. Not `data.packed`, the name of ClickHouse's own packed parts: with such a file among those

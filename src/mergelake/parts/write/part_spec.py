@@ -19,7 +19,7 @@ from mergelake.format.codecs.codec import Codec
 from mergelake.format.columns.many import Encoded
 from mergelake.format.files.partition import WHOLE_TABLE, Partition
 from mergelake.parts.write.objects import PartObjects
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from mergelake.core.base.errors import InternalError, MergelakeError
 from mergelake.core.model.manifest import Extent
 from mergelake.parts.write.objects import OWN_OBJECT, SMALL_PUT, PartObjects
+from mergelake.store.interface.protocol import Store
 from mergelake.store.metering.meter import Pool, carried
-from mergelake.store.objects.protocol import Store
 
 _logger = logging.getLogger("mergelake.parts")
 STREAM_CHUNK = 8 << 20

@@ -139,7 +139,9 @@ class PartWriter:
 
     def index(self, index: BoundIndex) -> IndexSink:
         """A sink for the rows of one of `indexes`."""
-        return IndexSink(self, index, self.spec.granules)
+        return IndexSink(
+            index, self.target, self.spec.granules, self.codec, self.profile, self.write_bytes, self.index_done
+        )
 
     def write_bytes(self, name: str, data: bytes | memoryview) -> None:
         """Append bytes to a file that no column sink writes."""

@@ -28,9 +28,9 @@ from mergelake.parts.read.fetch import is_remote
 from mergelake.query.attach import attaching
 from mergelake.query.attach.attaching import DATABASE, Attached, NotAttachedError
 from mergelake.query.attach.layers import AttachedLayer, LayerCover, cover
-from mergelake.query.attach.part_set import PARTS_AT_ONCE, PartSet
 from mergelake.query.attach.readers import READERS
 from mergelake.query.embedded import engine
+from mergelake.query.part_set import PARTS_AT_ONCE, PartSet
 from mergelake.query.statement.access import words
 
 SETS_MAX = 16

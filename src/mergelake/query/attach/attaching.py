@@ -35,12 +35,12 @@ from mergelake.parts.read.fetch import is_remote
 from mergelake.parts.read.layout import layout
 from mergelake.query.attach.endpoint import Endpoint
 from mergelake.query.attach.part_files import PartFiles
-from mergelake.query.attach.part_set import PartSet
 from mergelake.query.attach.readers import READERS
 from mergelake.query.embedded import engine
+from mergelake.query.part_set import PartSet
 from mergelake.store.cache.cached import CachedStore
+from mergelake.store.interface.protocol import Buffer
 from mergelake.store.metering.meter import counted, counting
-from mergelake.store.objects.protocol import Buffer
 
 DATABASE = "_mergelake"
 """Database of the attached tables in the embedded ClickHouse."""

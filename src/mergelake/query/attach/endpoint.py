@@ -19,7 +19,7 @@ from typing import Protocol, cast
 from urllib.parse import unquote
 
 from mergelake.core.base.errors import MergelakeError
-from mergelake.store.objects.protocol import Buffer
+from mergelake.store.interface.protocol import Buffer
 
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 _logger = logging.getLogger("mergelake.query")

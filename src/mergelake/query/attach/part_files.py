@@ -14,12 +14,12 @@ from cachetools import LRUCache, cachedmethod
 
 from mergelake.core.base.errors import MergelakeError, NotFoundError
 from mergelake.core.model.manifest import PartFile
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.parts.read.ahead import SMALL_BYTES
 from mergelake.parts.read.cache import PartCache
 from mergelake.parts.read.fetch import FileRange, PartRanges, fetch, fetch_parts, is_held, verified
 from mergelake.parts.read.held import Held, whole_files
-from mergelake.store.objects.protocol import Buffer, Store
+from mergelake.store.interface.protocol import Buffer, Store
 
 SMALL_FILE = 1 << 20
 """Maximum bytes of an index or of marks that are fetched whole and cached."""

@@ -15,9 +15,9 @@ from mergelake.core.base.text import back_quote
 from mergelake.core.model.schema import TableSchema
 from mergelake.core.types import types as t
 from mergelake.engines.rules.modes import mode_of
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.parts.read.ahead import open_parts
-from mergelake.query.attach.part_set import PartSet
+from mergelake.query.part_set import PartSet
 from mergelake.query.spread.halves import NotSplitError
 from mergelake.scan.prune.keys import decode_keys, scan_keys
 from mergelake.scan.read.source import open_part

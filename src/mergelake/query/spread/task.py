@@ -18,15 +18,15 @@ import pyarrow as pa
 
 from mergelake.core.base.errors import MergelakeError
 from mergelake.core.model.schema import TableSchema
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.parts.read.cache import of_tasks
 from mergelake.query.attach import attached
 from mergelake.query.attach.attaching import NotAttachedError
-from mergelake.query.attach.part_set import PartSet
 from mergelake.query.embedded import engine
+from mergelake.query.part_set import PartSet
 from mergelake.query.spread.broadcast import Broadcast
+from mergelake.store.interface.protocol import StoreSpec
 from mergelake.store.metering.meter import counted, current_tally
-from mergelake.store.objects.spec import StoreSpec
 
 TABLE = "_mergelake.\ue003"
 """Placeholder in a partial statement for the attached table."""

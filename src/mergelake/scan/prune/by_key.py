@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mergelake.core.types.types import DataType
 from mergelake.log.model.part_map import Partitions
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.storage.segment import OpenSegment
 from mergelake.log.storage.stored import Everything, as_rows, everything
 from mergelake.scan.prune.condition import Condition

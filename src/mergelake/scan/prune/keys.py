@@ -17,7 +17,7 @@ from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode
 from mergelake.expr.functions.arithmetic import as_int, promoted
 from mergelake.expr.nodes import ColumnRef, SyntaxNode, column_name
 from mergelake.format.serializations.values import decode_values
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.scan.prune.analyze import Key
 
 

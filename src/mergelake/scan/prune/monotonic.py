@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from mergelake.core.types import types as t
 from mergelake.core.types.arrow import storage_schema
 from mergelake.expr.binder import bind
-from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, unbind_typed
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import BoundCall, BoundLiteral, BoundNode, EvaluationContext, unbind_typed
 from mergelake.expr.nodes import Call, ColumnRef, SyntaxNode
 from mergelake.expr.values import to_arrow
 from mergelake.scan.prune.condition import MonotonicFunction

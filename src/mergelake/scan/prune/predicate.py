@@ -14,8 +14,7 @@ from mergelake.core.model.schema import TableSchema, unknown_column
 from mergelake.core.types import types as t
 from mergelake.expr.aliases import expand_aliases
 from mergelake.expr.binder import bind
-from mergelake.expr.bound import BoundCall, BoundColumn, BoundNode, columns_of, conjuncts
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import BoundCall, BoundColumn, BoundNode, EvaluationContext, columns_of, conjuncts
 from mergelake.expr.nodes import Call, Literal
 from mergelake.expr.parser import parse
 from mergelake.expr.values import Vec

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from mergelake.core.base.errors import MergelakeError
 from mergelake.core.types.types import DataType
 from mergelake.expr.binder import bind
-from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, unbind_typed
-from mergelake.expr.evaluate import EvaluationContext, truth
+from mergelake.expr.bound import BoundCall, BoundColumn, BoundLiteral, BoundNode, EvaluationContext, truth, unbind_typed
 from mergelake.expr.nodes import Call, ColumnRef, SyntaxNode
 from mergelake.format.indexes.skip_set import SetGranules
 from mergelake.parts.write.indexing import BoundIndex

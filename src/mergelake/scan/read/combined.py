@@ -12,8 +12,7 @@ from mergelake.engines.rules.modes import final_block, working_mode
 from mergelake.engines.rules.states import StateFunctions
 from mergelake.expr import bind
 from mergelake.expr.aliases import alias_expression
-from mergelake.expr.bound import columns_of
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import EvaluationContext, columns_of
 from mergelake.scan.prune.predicate import all_types
 from mergelake.scan.read.prewhere import FilterStep
 from mergelake.scan.read.source import Arrays, block_of, evaluate, joined

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mergelake.core.types.types import DataType
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import EvaluationContext
 from mergelake.parts.read.ahead import fetch_windows
 from mergelake.parts.read.fetch import FileRange
 from mergelake.parts.read.window import ReadWindow

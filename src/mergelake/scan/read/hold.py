@@ -29,7 +29,7 @@ from mergelake.scan.read.plan import ScanItem, plan_scan
 from mergelake.scan.read.run import ReadRun
 from mergelake.scan.read.steps import plan_steps
 from mergelake.store.metering.meter import Pool
-from mergelake.table.handle.handle import Snapshot
+from mergelake.table.handle.snapshot import Snapshot
 from mergelake.table.handle.volatile_choice import MergedPart
 from mergelake.table.volatile.volatile_reads import OwnerGone
 from mergelake.table.volatile.volatile_store import VolatileStore

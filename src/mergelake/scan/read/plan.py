@@ -25,10 +25,10 @@ from mergelake.core.model.manifest import PartManifest
 from mergelake.core.model.names import PartInfo
 from mergelake.core.model.schema import TableSchema
 from mergelake.engines.rules.modes import final_mode
-from mergelake.expr.bound import BoundNode, columns_of
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import BoundNode, EvaluationContext, columns_of
 from mergelake.format.serializations.names import streams_by_column
-from mergelake.log.model.state import ActivePart, PendingMutation
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import PendingMutation
 from mergelake.parts.read.ahead import open_parts
 from mergelake.parts.read.cache import PartCache
 from mergelake.parts.read.fetch import is_remote
@@ -52,10 +52,10 @@ from mergelake.scan.prune.prune import (
 from mergelake.scan.prune.request import VIRTUAL_COLUMNS, ScanRequest
 from mergelake.scan.prune.skip import COMBINED, PartSkips, SkipPlan, skip_in_part, skip_plan
 from mergelake.scan.read.source import of_part, open_part
+from mergelake.store.interface.protocol import Store
 from mergelake.store.metering.meter import Pool
-from mergelake.store.objects.protocol import Store
-from mergelake.table.handle.handle import Snapshot
-from mergelake.table.handle.volatile_choice import MergedPart, VolatileRead, without_merged
+from mergelake.table.handle.snapshot import Snapshot, without_merged
+from mergelake.table.handle.volatile_choice import MergedPart, VolatileRead
 from mergelake.table.pending.bound import bind_steps
 from mergelake.table.volatile.volatile_reads import OwnerGone
 from mergelake.table.volatile.volatile_store import volatile_store

@@ -32,8 +32,8 @@ from mergelake.scan.read.source import PartSource
 from mergelake.scan.read.stats import ScanStats
 from mergelake.scan.read.steps import plan_steps
 from mergelake.scan.read.together import begin_rows, grouped
+from mergelake.store.interface.protocol import Store
 from mergelake.store.metering.meter import Pool
-from mergelake.store.objects.protocol import Store
 from mergelake.table.volatile.volatile_store import VolatileStore, volatile_store
 
 

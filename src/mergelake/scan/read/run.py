@@ -11,7 +11,7 @@ from mergelake.parts.read.fetch import is_remote
 from mergelake.scan.read.plan import ScanItem, ScanPlan
 from mergelake.scan.read.source import PartSource, of_part, open_part
 from mergelake.scan.read.stats import ScanStats
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from mergelake.table.pending.bound import bind_steps
 
 

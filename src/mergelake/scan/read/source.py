@@ -22,8 +22,7 @@ from mergelake.core.model.schema import TableSchema
 from mergelake.core.types import types as t
 from mergelake.expr.aliases import alias_expression, expand_aliases
 from mergelake.expr.binder import bind
-from mergelake.expr.bound import BoundNode, columns_of
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import BoundNode, EvaluationContext, columns_of
 from mergelake.expr.nodes import Call, Literal
 from mergelake.expr.parser import parse
 from mergelake.expr.values import to_arrow
@@ -37,7 +36,7 @@ from mergelake.scan.prune.narrowed import NarrowedSteps
 from mergelake.scan.prune.predicate import all_types
 from mergelake.scan.prune.prune import MarkRange
 from mergelake.scan.prune.request import VIRTUAL_COLUMNS
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from mergelake.table.pending.bound import Steps
 
 Arrays = dict[str, pa.Array]

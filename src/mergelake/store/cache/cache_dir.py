@@ -27,7 +27,7 @@ from mergelake.core.base.clock import Clock, SystemClock
 from mergelake.core.base.errors import error
 from mergelake.store.cache.cache_file import CacheFile, Tail, read
 from mergelake.store.cache.cache_space import CacheSpace
-from mergelake.store.objects.protocol import Buffer
+from mergelake.store.interface.protocol import Buffer
 
 Piece: TypeAlias = tuple[int, int, Buffer | None]
 """Start and end in an object, and the bytes, None if they are not cached."""

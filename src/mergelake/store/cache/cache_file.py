@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 from mergelake.store.cache.intervals import Intervals
-from mergelake.store.objects.protocol import Buffer
+from mergelake.store.interface.protocol import Buffer
 
 CHUNK_BYTES = 64 << 10
 RECORD_MAX = 256 << 20

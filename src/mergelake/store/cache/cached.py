@@ -19,10 +19,9 @@ from dataclasses import replace
 
 from mergelake.store.cache.cache_dir import CacheDir, Piece
 from mergelake.store.cache.intervals import Intervals
+from mergelake.store.interface.protocol import Buffer, Counters, ObjectMeta, PutOutcome, Store, StoreSpec
+from mergelake.store.interface.ranges import Fetch, coalesce, scatter
 from mergelake.store.metering.meter import count_cached
-from mergelake.store.objects.protocol import Buffer, Counters, ObjectMeta, PutOutcome, Store
-from mergelake.store.objects.ranges import Fetch, coalesce, scatter
-from mergelake.store.objects.spec import StoreSpec
 
 _PART_OBJECT = re.compile(r"[0-9a-f]{32}/[0-9a-f]{32}/.+")
 

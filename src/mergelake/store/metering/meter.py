@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, ParamSpec, Protocol, TypeVar
 
-from mergelake.store.objects.protocol import Counters
+from mergelake.store.interface.protocol import Counters
 
 Kind = Literal["put", "get", "list", "head", "delete"]
 P = ParamSpec("P")

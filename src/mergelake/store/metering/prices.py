@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mergelake.core.base.errors import error
-from mergelake.store.objects.protocol import Counters
+from mergelake.store.interface.protocol import Counters
 
 GB = 1 << 30
 """Bytes of a GB in S3's bills."""

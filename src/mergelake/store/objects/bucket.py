@@ -22,13 +22,21 @@ import obstore
 from mergelake.core.base.clock import Clock, SystemClock
 from mergelake.core.base.errors import InternalError
 from mergelake.core.base.ids import IdSource, RandomIds
+from mergelake.store.interface.keys import LIST_PAGE, check_key, directory_prefix
+from mergelake.store.interface.protocol import (
+    Buffer,
+    Counters,
+    Lost,
+    ObjectMeta,
+    OutcomeUnknown,
+    PutOutcome,
+    Stored,
+    StoreSpec,
+)
+from mergelake.store.interface.ranges import Fetch, coalesce, scatter, truncated
 from mergelake.store.metering.meter import Kind, Meter
 from mergelake.store.objects.buckets import Clients
 from mergelake.store.objects.failures import OBSTORE_ERRORS, Failure, translate
-from mergelake.store.objects.keys import LIST_PAGE, check_key, directory_prefix
-from mergelake.store.objects.protocol import Buffer, Counters, Lost, ObjectMeta, OutcomeUnknown, PutOutcome, Stored
-from mergelake.store.objects.ranges import Fetch, coalesce, scatter, truncated
-from mergelake.store.objects.spec import StoreSpec
 
 T = TypeVar("T")
 

@@ -36,6 +36,18 @@ from mergelake.core.base.errors import (
     UnavailableError,
 )
 from mergelake.core.base.ids import IdSource, RandomIds
+from mergelake.store.interface.keys import LIST_PAGE, check_key, directory_prefix
+from mergelake.store.interface.protocol import (
+    Buffer,
+    Counters,
+    Lost,
+    ObjectMeta,
+    OutcomeUnknown,
+    PutOutcome,
+    Stored,
+    StoreSpec,
+)
+from mergelake.store.interface.ranges import Fetch, coalesce, scatter, truncated
 from mergelake.store.metering.meter import Meter
 from mergelake.store.objects.folders import (
     LinkError,
@@ -46,11 +58,7 @@ from mergelake.store.objects.folders import (
     open_file,
     remove_empty,
 )
-from mergelake.store.objects.keys import LIST_PAGE, check_key, directory_prefix
-from mergelake.store.objects.protocol import Buffer, Counters, Lost, ObjectMeta, OutcomeUnknown, PutOutcome, Stored
-from mergelake.store.objects.ranges import Fetch, coalesce, scatter, truncated
 from mergelake.store.objects.reserve import RESERVE, Reserve
-from mergelake.store.objects.spec import StoreSpec
 
 T = TypeVar("T")
 

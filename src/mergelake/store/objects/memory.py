@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from mergelake.core.base.clock import Clock, SystemClock
 from mergelake.core.base.errors import NotFoundError
 from mergelake.core.base.ids import RandomIds
+from mergelake.store.interface.keys import LIST_PAGE, check_key, directory_prefix
+from mergelake.store.interface.protocol import Buffer, Counters, Lost, ObjectMeta, PutOutcome, Stored, StoreSpec
+from mergelake.store.interface.ranges import coalesce, scatter, truncated
 from mergelake.store.metering.meter import Meter
-from mergelake.store.objects.keys import LIST_PAGE, check_key, directory_prefix
-from mergelake.store.objects.protocol import Buffer, Counters, Lost, ObjectMeta, PutOutcome, Stored
-from mergelake.store.objects.ranges import coalesce, scatter, truncated
-from mergelake.store.objects.spec import StoreSpec
 
 GAP_BYTES = 64 << 10
 """Ranges closer than this count as one request, as they would in a directory."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from mergelake.core.base.errors import InvalidInputError, MergelakeError, UnavailableError
 from mergelake.core.base.ids import IdSource
-from mergelake.store.objects.protocol import Lost, OutcomeUnknown, Store, Stored
+from mergelake.store.interface.protocol import Lost, OutcomeUnknown, Store, Stored
 
 PROBE_DIRECTORY = "_catalog/_probe"
 

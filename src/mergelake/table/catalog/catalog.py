@@ -37,8 +37,8 @@ from mergelake.log.model.operations import (
 from mergelake.log.model.state import State
 from mergelake.log.storage.catalog import DEFAULT, CatalogMachine, CatalogState, VirtualTable, no_database, no_table
 from mergelake.log.storage.machine import TableMachine
+from mergelake.store.interface.protocol import Store
 from mergelake.store.objects.probe import probe_create_if_absent
-from mergelake.store.objects.protocol import Store
 from mergelake.table.handle.handle import TableHandle
 from mergelake.table.partitions.clone import check_holds, plan_clone, take_holds
 from mergelake.table.partitions.undrop import (

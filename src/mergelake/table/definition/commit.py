@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from mergelake.core.model.schema import TableSchema
 from mergelake.log.model.operations import AlterMetadata, CancelVolatile, RowsUnchanged, TableOp
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.model.schema_rules import outdated_merges
-from mergelake.log.model.state import ActivePart, State
+from mergelake.log.model.state import State
 from mergelake.table.definition.command import SchemaCommand, altered
 from mergelake.table.definition.keys import check_key_defaults
 from mergelake.table.definition.needs import check_lacked, check_pending

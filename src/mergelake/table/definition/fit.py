@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from mergelake.core.base.errors import MergelakeError, error
 from mergelake.core.model.schema import SkipIndex, TableSchema
 from mergelake.core.model.settings import TableSettings
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 
 _HINT = "The columns, the keys, the indexes and the projections of both tables have to be the same"
 

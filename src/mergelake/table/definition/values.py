@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from mergelake.core.model.schema import TableSchema
-from mergelake.log.model.state import ActivePart, State
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import State
 from mergelake.table.definition.refit import convert_values, raising_columns
 from mergelake.table.handle.handle import TableHandle
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from functools import cached_property
 from typing import Any, TypeVar
 
 from mergelake.core.base.clock import Clock
 from mergelake.core.base.errors import CorruptDataError, InvalidInputError, error
 from mergelake.core.base.ids import IdSource
-from mergelake.core.model.names import PartInfo
 from mergelake.core.model.schema import TableSchema
 from mergelake.core.model.settings import TableSettings
 from mergelake.log.backends.backends import Backends
@@ -22,74 +20,14 @@ from mergelake.log.commit.migrate import new_tree
 from mergelake.log.model.operations import CreateTable, TableOp
 from mergelake.log.model.part_map import Partitions
 from mergelake.log.model.retention import require_kept, version_of_tag
-from mergelake.log.model.state import ActivePart, PendingMutation, State
-from mergelake.log.model.volatile import lacking
+from mergelake.log.model.state import State
 from mergelake.log.storage.machine import TableMachine
 from mergelake.log.storage.tags import read_tag
-from mergelake.store.objects.protocol import Store
-from mergelake.table.handle.volatile_choice import MergedPart, VolatileRead
+from mergelake.store.interface.protocol import Store
+from mergelake.table.handle.snapshot import Snapshot
 
 T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A table at one version: an immutable value, which pickles."""
-
-    version: int
-    timestamp_ms: int
-    """Timestamp of the commit of this version."""
-    schema: TableSchema
-    partitions: Partitions
-    """Active parts by partition id, in block order."""
-    schemas: Mapping[int, TableSchema] = field(default_factory=dict)
-    """Every schema by version: a part is read by the one that it was written with."""
-    mutations: tuple[PendingMutation, ...] = ()
-    """Mutations that parts may lack, in order: reading a part applies those that it lacks (`lacking`)."""
-    merged: tuple[MergedPart, ...] = ()
-    """Volatile parts among the parts, in place of active ones: their objects are in no store (`volatile_store`)."""
-    volatile: tuple[VolatileRead, ...] = ()
-    """What is read of Live volatile parts, and why; empty if nobody asked."""
-
-    @staticmethod
-    def of(state: State) -> Snapshot:
-        """The snapshot of a state. UNKNOWN_TABLE if there is no table (any more)."""
-        mutations = tuple(m for m in state.mutations if not (m.killed or m.finished_ms))
-        return Snapshot(state.version, state.timestamp_ms, state.schema, state.partitions, state.schemas, mutations)
-
-    @cached_property
-    def parts(self) -> tuple[ActivePart, ...]:
-        """Active parts, sorted by partition id and block number."""
-        return tuple(self.partitions.all_parts())
-
-    @property
-    def settings(self) -> TableSettings:
-        """The table's settings at this version."""
-        return TableSettings(self.schema.settings)
-
-    @property
-    def rows(self) -> int:
-        """Rows of all parts, with those that are deleted and not removed yet."""
-        return self.partitions.totals.rows
-
-    @cached_property
-    def exact_rows(self) -> int | None:
-        """Number of rows; None if rows may be deleted in some part."""
-        if self.partitions.totals.masked:
-            return None
-        deleting = tuple(mutation for mutation in self.mutations if mutation.drops_rows)
-        if deleting and any(lacking(deleting, part.info) for part in self.parts):
-            return None
-        return self.rows
-
-    def lacking(self, info: PartInfo) -> tuple[PendingMutation, ...]:
-        """The mutations that the rows of a part lack, in order."""
-        return lacking(self.mutations, info) if self.mutations else ()
-
-    def partition(self, partition_id: str) -> tuple[ActivePart, ...]:
-        """The parts of one partition, in block order."""
-        return self.partitions.get(partition_id, ())
 
 
 class TableHandle:

@@ -8,17 +8,15 @@ name: the mutations that it lacks are applied on reading, as for any part.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from mergelake.core.model.manifest import PartManifest
 from mergelake.core.model.names import PartInfo
-from mergelake.log.model.state import ActivePart, PendingMutation, State, VolatilePart
+from mergelake.log.model.parts import ActivePart
+from mergelake.log.model.state import PendingMutation, State, VolatilePart
 from mergelake.log.model.volatile import leaves, outermost
-
-if TYPE_CHECKING:
-    from mergelake.table.handle.handle import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,50 +160,3 @@ def unread(state: State, why: str) -> tuple[VolatileRead, ...]:
         return tuple(VolatileRead(p.name, p.owner, 0, why) for live in state.volatile.values() for p in outermost(live))
 
     return state.partitions.remembered(("unread", state.version, why), reads)
-
-
-def with_merged(snapshot: Snapshot, merged: Sequence[MergedPart], reads: Sequence[VolatileRead]) -> Snapshot:
-    """The snapshot with these parts in place of their sources."""
-    if not merged:
-        return replace(snapshot, merged=(), volatile=tuple(reads))
-    by_partition: dict[str, list[MergedPart]] = {}
-    for part in merged:
-        by_partition.setdefault(part.info.partition_id, []).append(part)
-    changed: dict[str, Sequence[ActivePart]] = {}
-    for partition_id, taken in by_partition.items():
-        gone = {source.manifest.id for part in taken for source in part.sources}
-        kept = [part for part in snapshot.partitions[partition_id] if part.manifest.id not in gone]
-        changed[partition_id] = sorted([*kept, *taken], key=lambda part: part.info.min_block)
-    lost = [source for part in merged for source in part.sources]
-    partitions = snapshot.partitions.changed(changed, merged, lost)
-    return replace(snapshot, partitions=partitions, merged=tuple(merged), volatile=tuple(reads))
-
-
-def beside_merged(snapshot: Snapshot) -> Snapshot:
-    """The stored parts of the snapshot alone, without the rows of its merged ones."""
-    if not snapshot.merged:
-        return snapshot
-    changed: dict[str, Sequence[ActivePart]] = {}
-    for partition_id in {part.info.partition_id for part in snapshot.merged}:
-        changed[partition_id] = [p for p in snapshot.partitions[partition_id] if not isinstance(p, MergedPart)]
-    partitions = snapshot.partitions.remembered(
-        "beside", lambda: snapshot.partitions.changed(changed, (), snapshot.merged)
-    )
-    return replace(snapshot, partitions=partitions, merged=())
-
-
-def without_merged(snapshot: Snapshot, ids: Collection[str], why: str) -> Snapshot:
-    """The snapshot with the sources of some merged parts, given by `MergedPart.id`, in their place again."""
-    gone = [part for part in snapshot.merged if part.id in ids]
-    if not gone:
-        return snapshot
-    left = tuple(part for part in snapshot.merged if part.id not in ids)
-    changed: dict[str, Sequence[ActivePart]] = {}
-    for part in gone:
-        partition_id = part.info.partition_id
-        held = changed.get(partition_id, snapshot.partitions[partition_id])
-        changed[partition_id] = [other for each in held for other in (part.sources if each == part else (each,))]
-    partitions = snapshot.partitions.changed(changed, [s for part in gone for s in part.sources], gone)
-    names = {part.name for part in gone}
-    volatile = tuple(replace(read, why_not=why) if read.name in names else read for read in snapshot.volatile)
-    return replace(snapshot, partitions=partitions, merged=left, volatile=volatile)

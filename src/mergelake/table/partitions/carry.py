@@ -20,8 +20,9 @@ from mergelake.core.types import types as t
 from mergelake.engines.projections.projections import table_projections
 from mergelake.engines.ttl.ttl import has_ttl, table_ttl
 from mergelake.log.model.operations import AddParts, AlterMetadata, TableOp
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.model.retention import refers
-from mergelake.log.model.state import ActivePart, State
+from mergelake.log.model.state import State
 from mergelake.log.model.volatile import lacking
 from mergelake.parts.read.evolve import can_evolve
 from mergelake.table.definition.fit import check_projections_fit, definition

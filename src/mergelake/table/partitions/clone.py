@@ -24,8 +24,9 @@ from mergelake.core.base.ids import IdSource
 from mergelake.core.model.manifest import Extent, FileTable, PartFile, PartManifest, encode_files
 from mergelake.core.model.schema import TableSchema
 from mergelake.log.model.operations import AddParts, AddReference, AlterMetadata, Mutation, TableOp
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.model.retention import refers
-from mergelake.log.model.state import ActivePart, PendingMutation, State
+from mergelake.log.model.state import PendingMutation, State
 from mergelake.log.model.volatile import lacking, unfinished
 from mergelake.table.handle.handle import OpenTable, TableHandle
 

@@ -12,8 +12,9 @@ from typing import Literal
 
 from mergelake.core.base.errors import ConflictError, error
 from mergelake.log.model.operations import AddParts, AddReference, DropRange, TableOp
+from mergelake.log.model.parts import ActivePart
 from mergelake.log.model.retention import refers
-from mergelake.log.model.state import ActivePart, State
+from mergelake.log.model.state import State
 from mergelake.table.definition.fit import check_fit
 from mergelake.table.handle.handle import TableHandle
 from mergelake.table.partitions.carry import Carried, carried, held_for

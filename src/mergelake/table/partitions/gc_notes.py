@@ -23,7 +23,7 @@ import msgspec
 
 from mergelake.core.base.errors import NotFoundError
 from mergelake.core.base.ids import IdSource
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 FOLDER = "_gc"
 _logger = logging.getLogger("mergelake.table")

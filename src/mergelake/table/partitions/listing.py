@@ -12,8 +12,8 @@ from itertools import islice, takewhile
 from operator import gt
 from typing import TypeVar
 
-from mergelake.store.objects.keys import LIST_PAGE
-from mergelake.store.objects.protocol import ObjectMeta
+from mergelake.store.interface.keys import LIST_PAGE
+from mergelake.store.interface.protocol import ObjectMeta
 from mergelake.table.handle.handle import TableHandle
 from mergelake.table.partitions.gc_notes import FOLDER
 

@@ -23,8 +23,7 @@ from mergelake.core.model.schema import Column, TableSchema
 from mergelake.core.types import types as t
 from mergelake.expr.aliases import alias_expression, expand_aliases
 from mergelake.expr.binder import bind
-from mergelake.expr.bound import BoundNode, columns_of
-from mergelake.expr.evaluate import EvaluationContext
+from mergelake.expr.bound import BoundNode, EvaluationContext, columns_of
 from mergelake.expr.nodes import Call, Literal, SyntaxNode
 from mergelake.expr.parser import parse
 from mergelake.expr.values import to_arrow

@@ -19,7 +19,7 @@ from mergelake.core.base.ids import RandomIds
 from mergelake.log.model.state import Lease, State, VolatilePart
 from mergelake.parts.read.cache import PartCache
 from mergelake.store import open_store
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 from mergelake.store.peer.client import NotSent, PeerClient, Peers, UnknownOutcome
 from mergelake.table.handle.volatile_choice import DiskPlace, MergedPart, PeerPlace, Place, Ready
 from mergelake.table.volatile.volatile_record import decode_record, record_key

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mergelake.log.model.state import State
-from mergelake.table.handle.handle import Snapshot, TableHandle
-from mergelake.table.handle.volatile_choice import choose, unread, with_merged
+from mergelake.table.handle.handle import TableHandle
+from mergelake.table.handle.snapshot import Snapshot, with_merged
+from mergelake.table.handle.volatile_choice import choose, unread
 from mergelake.table.volatile.volatile_reads import OFF, VolatileReads
 
 

@@ -22,8 +22,7 @@ from mergelake.core.model.manifest import PartFile
 from mergelake.format.codecs.compressed_blocks import verify_blocks
 from mergelake.format.codecs.hashes import file_hash
 from mergelake.store.cache.cached import cache_of
-from mergelake.store.objects.protocol import Buffer, Counters, ObjectMeta, PutOutcome, Store
-from mergelake.store.objects.spec import StoreSpec
+from mergelake.store.interface.protocol import Buffer, Counters, ObjectMeta, PutOutcome, Store, StoreSpec
 from mergelake.table.handle.volatile_choice import MergedPart
 from mergelake.table.volatile.volatile_reads import SMALL_BYTES, OwnerGone, VolatileReads, of_process
 

@@ -36,8 +36,8 @@ from mergelake.log.model.retention import directory_of, reachable
 from mergelake.log.model.state import State
 from mergelake.parts.write.objects import PartObjects, shared_size
 from mergelake.parts.write.part_spec import PartTarget
+from mergelake.store.interface.protocol import Store
 from mergelake.store.metering.meter import Pool
-from mergelake.store.objects.protocol import Store
 from mergelake.table.definition.refit import commit_judged
 from mergelake.table.handle.handle import TableHandle
 from mergelake.table.rows.blocks import BlockCompleter, block_limits, cut_blocks

@@ -1,12 +1,10 @@
-"""The protocol of an object store, and the three outcomes of a conditional put."""
+"""The protocol of an object store, the outcomes of a conditional put, and `StoreSpec`: how another process opens it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import NamedTuple, Protocol, TypeAlias
-
-from mergelake.store.objects.spec import StoreSpec
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Bytes that are read or written: `len`, slicing, `np.frombuffer` and `pa.py_buffer` work on them."""
@@ -168,3 +166,41 @@ class Store(Protocol):
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; a missing one is no error."""
         ...
+
+
+_SECRET_WORDS = ("secret", "key", "token", "password", "sas")
+_openers: list[Callable[[StoreSpec], Store]] = []
+"""What opens specs: one function, of the module on top of this wing, which imports every kind of store."""
+
+
+def opens_specs(opener: Callable[[StoreSpec], Store]) -> Callable[[StoreSpec], Store]:
+    """Make a function the one that `StoreSpec.open` calls."""
+    _openers[:] = [opener]
+    return opener
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """Where a store is and how to reach it. A Spark task gets this, not a `Store`.
+
+    `options` are complete: they include what `open_store` read from the environment of the first process,
+    also credentials, as other processes may have another environment. `repr` hides secrets.
+    """
+
+    url: str
+    options: tuple[tuple[str, str], ...] = ()
+    """Sorted pairs."""
+
+    @staticmethod
+    def of(url: str, options: Mapping[str, str] | None = None) -> StoreSpec:
+        """The spec with `options` in canonical order."""
+        return StoreSpec(url, tuple(sorted((options or {}).items())))
+
+    def open(self) -> Store:
+        """The store, one instance per process and spec."""
+        (opener,) = _openers
+        return opener(self)
+
+    def __repr__(self) -> str:
+        shown = {k: "***" if any(word in k for word in _SECRET_WORDS) else v for k, v in self.options}
+        return f"StoreSpec({self.url!r}, {shown!r})"

@@ -1,8 +1,9 @@
-"""`open_store`: from a URL to a `Store`. The only place of this room that reads the environment."""
+"""`open_store`: from a URL to a `Store`. The only module of this wing that reads the environment."""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
@@ -10,16 +11,31 @@ from mergelake.core.base.errors import InvalidInputError
 from mergelake.core.model.settings import truth
 from mergelake.store.cache.cache_dir import CacheDir
 from mergelake.store.cache.cached import CachedStore
+from mergelake.store.interface.protocol import Store, StoreSpec, opens_specs
 from mergelake.store.objects.bucket import BucketStore
 from mergelake.store.objects.buckets import SCHEMES, bucket_options, make_clients, whole_number
 from mergelake.store.objects.directory import GAP_BYTES as DIRECTORY_GAP, DirectoryStore
 from mergelake.store.objects.memory import MemoryStore
-from mergelake.store.objects.protocol import Store
-from mergelake.store.objects.spec import StoreSpec
 
 CACHE_BYTES = 10 << 30
 """Default limit of a cache directory."""
 CACHE_BYTES_MIN = 1 << 20
+
+_opened: dict[tuple[int, StoreSpec], Store] = {}
+_lock = threading.Lock()
+
+
+@opens_specs
+def _open_spec(spec: StoreSpec) -> Store:
+    """The store of a spec, one instance per process and spec.
+
+    The cache is keyed by process id: a forked child must not use its parent's connections.
+    """
+    slot = (os.getpid(), spec)
+    with _lock:
+        if slot not in _opened:
+            _opened[slot] = open_store(spec.url, dict(spec.options))
+        return _opened[slot]
 
 
 def open_store(url: str, options: Mapping[str, str] | None = None) -> Store:

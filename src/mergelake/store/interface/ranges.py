@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mergelake.core.base.errors import CorruptDataError, InvalidInputError
-from mergelake.store.objects.protocol import Buffer
+from mergelake.store.interface.protocol import Buffer
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,14 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from mergelake.core.base.errors import MergelakeError
 from mergelake.core.model.manifest import PartManifest
 from mergelake.core.model.schema import TableSchema
-from mergelake.log.model.state import ActivePart
+from mergelake.log.model.parts import ActivePart
 from mergelake.parts.read.ahead import SMALL_BYTES
 from mergelake.parts.read.cache import PartCache
 from mergelake.parts.read.joined import is_joinable
 from mergelake.parts.read.layout import layout
-from mergelake.query.statement.access import check_expression
-from mergelake.store.objects.protocol import Store
+from mergelake.store.interface.protocol import Store
 
 PARTS_AT_ONCE = 300
 """Maximum number of parts that a statement attaches itself; each takes half a millisecond."""
@@ -94,33 +92,3 @@ class PartSet:
 def _id(part: ActivePart) -> str:
     mutation = part.info.mutation
     return f"{part.manifest.id}@{mutation}" if mutation else part.manifest.id
-
-
-def differs(newest: TableSchema, schemas: Mapping[int, TableSchema], versions: frozenset[int]) -> str:
-    """Why a name of a column or an index has another meaning in parts of the schemas in `versions` than in the newest.
-
-    Empty if none has. ClickHouse reads them from parts by name, and names may have been reused.
-    """
-    try:
-        for column in newest.columns:
-            check_expression(column.default)
-    except MergelakeError:
-        return "a default reaches outside of its columns"
-    older = versions - {newest.version}
-    if not older:
-        return ""
-    today = {(column.name, column.id, column.type) for column in newest.columns}
-    names, ids = {name for name, _, _ in today}, {column_id for _, column_id, _ in today}
-    for version in older:
-        changed = [column.name for column in newest.columns if column.changed_since(version)]
-        if changed:
-            return f"column {changed[0]} had another type when parts were written"
-        others = {index.name for index in newest.indices if not index.is_of(version)}
-        for index in schemas[version].indices if version in schemas else ():
-            if index.name in others:
-                return f"index {index.name} was another one when parts were written"
-        for column in schemas[version].columns if version in schemas else newest.columns:
-            same = (column.name, column.id, column.type) in today
-            if not same and (column.name in names or column.id in ids):
-                return f"column {column.name} was another one when parts were written"
-    return ""
