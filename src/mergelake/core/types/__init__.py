@@ -1,1 +1,1 @@
-"""."""
+"""ClickHouse's types: their tree, texts and binary form, their Arrow forms, single values."""

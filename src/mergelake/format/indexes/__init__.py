@@ -1,1 +1,1 @@
-"""."""
+"""Skip indexes: their types and arguments, granules built from rows, files written and read."""

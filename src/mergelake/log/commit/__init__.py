@@ -1,1 +1,1 @@
-"""."""
+"""Appending: groups, contention, lost replies, members for other writers, transactions that are prepared."""

@@ -1,1 +1,1 @@
-"""."""
+"""A local directory with what was read of parts in a bucket, shared by processes."""

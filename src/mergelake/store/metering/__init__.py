@@ -1,1 +1,1 @@
-"""."""
+"""Requests and bytes of each operation, counted wherever its threads send them; prices."""

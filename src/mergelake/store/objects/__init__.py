@@ -1,1 +1,1 @@
-"""."""
+"""The kinds of stores: a directory, memory, a bucket; their probe, failures and reserve of space."""
