@@ -60,7 +60,7 @@ lock: ## Resolve the newest versions of all dependencies anew and write constrai
 format: $(READY) ## Format the code and fix what can be fixed
 	@$(IN) ruff check --fix --quiet . || true
 	@$(IN) ruff format .
-	@$(IN) python tools/reference.py
+	@$(IN) python -m tools.reference
 
 simulate: $(READY) ## Run fresh seeds of the simulation (SEEDS=300), replay one (SEED=…), or look for its deliberate bugs (BUGS=1)
 	@$(IN) python -m tests.simulation $(if $(BUGS),--bugs,$(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),300))) $(SIMULATE_ARGS)

@@ -35,9 +35,9 @@ from mergelake.api.cli.picture.drawing import plural, size
 from mergelake.api.cli.picture.sheet import render_page, render_sheet
 from mergelake.api.cli.picture.timeline import MergeFate, MergeLife, PartLife, merge_lives, part_lives
 from mergelake.api.cli.picture.values import Phase, QueryAnswer, Sheet, amplification, same_answers
-from mergelake.api.python.cost import table_cost
-from mergelake.api.spark.session import session
-from mergelake.store.metering.prices import Prices
+from mergelake.lake.cost import table_cost
+from mergelake.spark.session import session
+from mergelake.store.prices import Prices
 from mergelake.testing.logtable import CREATE, log_block, spark_log_frame
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
-"""Tables of the documentation that are made from the values in the code: `python tools/reference.py` rewrites them.
+"""Tables of the documentation that are made from the code: `python -m tools.reference` (`make format`) rewrites them.
 
-A page has a table between two comments: `<!-- from the code: NAME -->` and `<!-- end -->`; `TABLES` makes what stands
-there. `tests/unit/test_reference.py` fails where a page is not what this would write.
+A page of docs/, README.md or CONTRIBUTING.md has a table between two comments, `<!-- from the code: NAME -->` and
+`<!-- end -->`; `TABLES` makes what stands there. `tests/unit/test_reference.py` fails where a page is not what this
+would write.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from mergelake.api.sql.settings import OWN_SETTINGS
 from mergelake.core.model.accepted_settings import ACCEPTED, REFUSED
 from mergelake.core.model.settings import GIB, MIB, TABLE_SETTINGS, Setting
 from mergelake.query.statement.settings import HONOURED, REFUSED_SETTINGS, RULES, Kind
+from tools.house import house
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))
 DAY = 86400
 RETENTION = ("history_retention_seconds", "retention_max_bytes", "retention_max_ratio", "gc_grace_seconds")
 MERGING = (
@@ -111,17 +115,18 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "merging-settings": lambda: table_settings(MERGING),
     "refused-table-settings": lambda: refused(REFUSED),
     "accepted-table-settings": lambda: names(ACCEPTED),
+    "house": house,
 }
 """Name of a table -> what makes it."""
 
 
 def main() -> None:
     """Rewrite the tables of all pages."""
-    for path in sorted(DOCS.rglob("*.md")):
+    for path in PAGES:
         text = path.read_text()
         if (new := rewritten(text)) != text:
             path.write_text(new)
-            print(f"{path.relative_to(DOCS.parent)} is new")
+            print(f"{path.relative_to(ROOT)} is new")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ _HOMES = {
     "read_part": "parts.tools.public",
     "write_part": "api.sql.part_files",
 }
-"""Where each name lives; errors are in `core.errors`."""
+"""Where each name lives; errors are in `core.base.errors`."""
 
 
 def __getattr__(name: str) -> object:

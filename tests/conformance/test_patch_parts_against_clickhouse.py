@@ -25,7 +25,7 @@ from tests.helpers.blocks import select
 from tests.helpers.clickhouse_tables import data_path, part_paths
 from tests.helpers.random_patches import History, rows
 from tests.helpers.rounds import rounds
-from tests.unit.cli.test_commands import run
+from tests.unit.api.cli.test_commands import run
 
 KINDS: dict[str, DataType] = {"k": parse_type("UInt32"), "v": parse_type("Nullable(Int32)"), "s": parse_type("String")}
 IDS = "enable_block_number_column = 1, enable_block_offset_column = 1, min_bytes_for_full_part_storage = 0"

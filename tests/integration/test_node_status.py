@@ -19,7 +19,7 @@ from mergelake.api.python import Warehouse
 from mergelake.api.python.table import Table
 from mergelake.jobs.node.report import NodeReport, decode_report
 from mergelake.table.definition.define import define
-from tests.unit.node.test_metrics import parsed, value
+from tests.unit.jobs.node.test_metrics import parsed, value
 
 SCHEMA = define(
     {"k": "UInt64", "v": "UInt32"},

@@ -97,7 +97,7 @@ def test_a_running_node_says_once_that_the_store_is_down_and_goes_on_when_it_is_
     store.silent = True
     stop = threading.Event()
     loop = threading.Thread(target=node.run, args=(stop,))
-    with caplog.at_level(logging.WARNING, "mergelake.jobs.node"):
+    with caplog.at_level(logging.WARNING, "mergelake.node"):
         loop.start()
         stop.wait(1.5)
         asked, store.silent = store.asked, False

@@ -1,6 +1,7 @@
 """A network between processes: messages arrive late, twice, or never, and so do answers.
 
-Who sends and who answers is the real code (`log.sending`, `log.leader`); only what carries messages is ours.
+Who sends and who answers is the real code (`log.commit.sending`, `log.relay.leader`); only what carries messages is
+ours.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Network:
 
 
 class SimPeers:
-    """What one process has of the network: `peer.client.Peers`."""
+    """What one process has of the network: `store.peer.client.Peers`."""
 
     def __init__(self, network: Network, process: Process) -> None:
         self.network = network

@@ -229,7 +229,7 @@ class PeerReader(RealReader):
 
 @dataclass
 class SimListening:
-    """What a node that listens has of its socket: `node.listening.Listening`."""
+    """What a node that listens has of its socket: `jobs.node.listening.Listening`."""
 
     address: str
     token: str

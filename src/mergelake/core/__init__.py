@@ -1,1 +1,1 @@
-"""Names, types, schemas, manifests, settings, clock, ids, errors: used by every room, without I/O."""
+"""Names, types, schemas, manifests, settings, clock, ids, errors: used by every wing, without I/O."""

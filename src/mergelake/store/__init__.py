@@ -2,7 +2,7 @@
 
 A *key* names an object; a *spec* (`StoreSpec`) holds all that another process needs to open the same store; `create` is
 the only conditional operation, with three outcomes (`Stored | Lost | Unknown`), and the correctness of the engine
-depends on it. Only this room imports obstore.
+depends on it. Only this wing imports obstore.
 """
 
 from mergelake.store.interface.protocol import (

@@ -122,9 +122,11 @@ def test_prices_that_are_none_are_refused(given):
 def test_pools_of_threads_count_for_who_gives_them_work():
     """A pool that is not a `Pool` would lose the requests of its threads; those of nodes work for nobody."""
     package = Path(mergelake.__file__).parent
-    others = {"store/meter.py", "node/runner.py"}
+    others = {"store/metering/meter.py", "jobs/node/runner.py"}
     for path in package.rglob("*.py"):
         place = str(path.relative_to(package))
         if place not in others and not place.startswith("testing/"):
             text = path.read_text()
-            assert "ThreadPoolExecutor(" not in text or "copy_context" in text, f"use store.meter.Pool in {place}"
+            assert "ThreadPoolExecutor(" not in text or "copy_context" in text, (
+                f"use store.metering.meter.Pool in {place}"
+            )

@@ -1,4 +1,4 @@
-"""Colours for SQL while it is typed, by the lexer that the parser uses too (`core.lexer`)."""
+"""Colours for SQL while it is typed, by the lexer that the parser uses too (`core.base.lexer`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Data of an INSERT from standard input: `cat x.csv | mergelake sql -q "INSERT INTO t FORMAT CSV"`.
 
 A small amount of text is appended to the statement. More data, and binary formats, become a file from which the
-statement reads (`sql.infile`): a pipe, so that only a few blocks are held, or a temporary file for a format that is not
-read from beginning to end.
+statement reads (`api.sql.infile`): a pipe, so that only a few blocks are held, or a temporary file for a format that is
+not read from beginning to end.
 """
 
 from __future__ import annotations

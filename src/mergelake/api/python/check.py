@@ -1,7 +1,7 @@
 """CHECK TABLE: every byte of every active part against its checksums, and every index against the rows.
 
-1. The consistency of a part in itself (`parts.verify`): files, checksums, counts, marks, columns, order of the primary
-   index, partition, extremes.
+1. The consistency of a part in itself (`parts.tools.verify`): files, checksums, counts, marks, columns, order of the
+   primary index, partition, extremes.
 2. Its consistency with the table, here: rows are in the order of the sorting key, of one partition; the primary index
    holds the keys of the rows that it points to; each skip index equals one that is built from the rows.
 

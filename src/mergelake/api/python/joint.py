@@ -2,7 +2,7 @@
 
 A state knows the last transaction that it has in common with each other table (`State.joint`), and the version there.
 So no request is sent, unless a transaction came between the looks at two tables. States forget transactions with their
-history, so one that is too old to be believed (`log.head_freshness`) is refreshed, too.
+history, so one that is too old to be believed (`log.reading.head_freshness`) is refreshed, too.
 """
 
 from __future__ import annotations

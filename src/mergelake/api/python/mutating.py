@@ -22,7 +22,7 @@ _AGGREGATED = ("ILLEGAL_AGGREGATION", "NOT_AN_AGGREGATE")
 def submit_commands(
     table: OpenTable, commands: Sequence[Command], *, unfinished_max: int | None = None, schema_version: int = 0
 ) -> Submitted:
-    """Commit commands as one mutation; see `mutate.submit`. `schema_version`: as of `Submission`.
+    """Commit commands as one mutation; see `jobs.mutate.submit`. `schema_version`: as of `Submission`.
 
     An expression that ClickHouse refuses has its error; one that only mergelake does not support is NOT_IMPLEMENTED.
     """

@@ -19,7 +19,7 @@ from mergelake.store.cache.cached import beneath
 from mergelake.table.handle.handle import TableHandle
 from mergelake.table.handle.snapshot import Snapshot
 
-_logger = logging.getLogger("mergelake.api.python")
+_logger = logging.getLogger("mergelake.lake")
 
 
 def without_broken(handle: TableHandle, snapshot: Snapshot, env: Environment) -> Snapshot:

@@ -45,7 +45,7 @@ DEFAULT_DATABASE = DEFAULT
 DAYS_MAX = 100_000
 CATALOG = "the catalog"
 """Name of the catalog's log in lists of tables."""
-_logger = logging.getLogger("mergelake.api.python")
+_logger = logging.getLogger("mergelake.lake")
 
 
 class Warehouse:
@@ -501,7 +501,7 @@ class Warehouse:
 
         Without a name the log of the names comes first, as `the catalog`. A damaged table does not keep the others from
         being checked; UnavailableError if the store does not answer. `repair=True` mends what can be mended, see
-        `gc.fsck`.
+        `jobs.gc.fsck`.
         """
         from mergelake.jobs.gc.fsck import fsck, fsck_names, unopened
 

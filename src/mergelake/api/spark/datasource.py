@@ -5,8 +5,8 @@
     spark.read.format("mergelake").load("s3://bucket/warehouse/default.events")
     df.write.format("mergelake").mode("append").save("/data/warehouse/default.events")
 
-`spark.options` lists the options; any other is refused. The version that is read, the newest one unless an option says
-otherwise, is pinned when the frame is made. The option `columns` exists because Spark tells a Python source which
+`api.spark.options` lists the options; any other is refused. The version that is read, the newest one unless an option
+says otherwise, is pinned when the frame is made. The option `columns` exists because Spark tells a Python source which
 filters it wants, but not which columns. The package `pyspark_mergelake` makes the name known to every session.
 
 Spark runs each step of its planning in its own process, so reader and writer hold only values and open the table where
@@ -195,7 +195,7 @@ class MergelakeReader(ds.DataSourceReader):
 
 
 class PushingReader(MergelakeReader):
-    """A reader that accepts Spark's filters, for a frame that is used once. Needs the settings of `spark.session`."""
+    """A reader that takes Spark's filters, for a frame used once. Needs the settings of `api.spark.session`."""
 
     def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # noqa: N802  Spark's name
         """Accept the filters that have the same meaning in ClickHouse; return the others."""

@@ -25,7 +25,7 @@ class TablePath:
     database: str
     table: str
     log: str | None = None
-    """The option `log`: addresses of logs in ZooKeeper (`log.backends`)."""
+    """The option `log`: addresses of logs in ZooKeeper (`log.backends.backends`)."""
 
     @staticmethod
     def parse(path: str, options: Mapping[str, str] | None = None) -> TablePath:

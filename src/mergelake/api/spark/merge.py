@@ -31,10 +31,10 @@ def run_merges(
 ) -> list[PartManifest]:
     """Execute merges in Spark, one task each; the caller commits the manifests.
 
-    A large merge is cut into slices (`merge.slices`), a task for each, and further tasks assemble the streams of its
-    part. If a merge fails, the parts of the others are deleted and its error is raised; slices stay, and the same merge
-    goes on with them. `fence` is that of the state in which the merges were planned. `states` merges aggregate states;
-    it is pickled by its name.
+    A large merge is cut into slices (`jobs.merge.slices`), a task for each, and further tasks assemble the streams of
+    its part. If a merge fails, the parts of the others are deleted and its error is raised; slices stay, and the same
+    merge goes on with them. `fence` is that of the state in which the merges were planned. `states` merges aggregate
+    states; it is pickled by its name.
     """
     spec, ids = store.spec, RandomIds()
     planned = [with_split(store, task, fence) for task in tasks]

@@ -1,7 +1,8 @@
 """A planned scan as a Spark DataFrame, one task for each piece.
 
-`scan.plan` decides in the caller which parts, mark ranges and columns of which version are read, and by which predicate
-they are filtered. Each task of Spark reads and filters its piece and returns only the requested rows and columns.
+`scan.read.plan` decides in the caller which parts, mark ranges and columns of which version are read, and by which
+predicate they are filtered. Each task of Spark reads and filters its piece and returns only the requested rows and
+columns.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from mergelake.core.types.type_binary import encode_type
 from mergelake.core.types.varuint import write_varuint
 
 Convert = Callable[[pa.Array, t.DataType], pa.Array]
-"""Converts an Arrow array to the storage form of a type: `convert.storage`."""
+"""Converts an Arrow array to the storage form of a type: `core.convert.storage`."""
 
 
 def json_from_text(texts: pa.Array, data_type: t.Json, convert: Convert) -> pa.Array:

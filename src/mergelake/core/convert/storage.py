@@ -5,10 +5,10 @@
 1. Wrappers are removed: chunks, extension types, run-end encoding, dictionaries.
 2. NULL in a column that is not Nullable is refused (CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN).
 3. Values are converted by the target type: a number out of range is refused, text is parsed by ClickHouse's rules
-   (`convert.text_read`), a timestamp of any unit and zone is an instant, one without a zone is UTC, and a fraction of
-   a second is truncated to the precision of the column.
+   (`core.convert.text_read`), a timestamp of any unit and zone is an instant, one without a zone is UTC, and a fraction
+   of a second is truncated to the precision of the column.
 
-Errors name the column, the row and the value. `to_public` (`convert.public`) is the inverse.
+Errors name the column, the row and the value. `to_public` (`core.convert.public`) is the inverse.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class PartManifest:
     """The newest version of the table that the writer knew when it chose the id; garbage collection relies on it."""
     volume: str = "default"
     ttl: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Element of the TTL (`order.ttl`) -> when its rows expire (`core.ttl.TtlInfo.packed`)."""
+    """Element of the TTL (`engines.ttl.ttl`) -> when its rows expire (`core.model.ttl.TtlInfo.packed`)."""
     projections: Mapping[str, ProjectionPart] = field(default_factory=dict)
     """The projections that the part has, by name."""
 

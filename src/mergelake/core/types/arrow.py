@@ -1,6 +1,6 @@
 """Two Arrow forms of every ClickHouse type: the storage form for internal use, the public form for users.
 
-All rooms pass values in the **storage form**: Arrow arrays of the numbers as they are on disk, so that decoding,
+All wings pass values in the **storage form**: Arrow arrays of the numbers as they are on disk, so that decoding,
 comparing and passing them to ClickHouse copy nothing.
 
 ====================  =======================  ============================

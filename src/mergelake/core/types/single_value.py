@@ -1,8 +1,8 @@
 """The binary form of a single value, in keys and, after the bytes of its type, in Dynamic values.
 
 Values of fixed width are as in a column, strings have their length before them, arrays and maps their count, Nullable
-and Variant a byte. This module converts one value at a time, for rare or nested types; `format.values` converts whole
-columns of keys.
+and Variant a byte. This module converts one value at a time, for rare or nested types; `format.serializations.values`
+converts whole columns of keys.
 
 Source: ClickHouse, `ISerialization::serializeBinary`.
 """

@@ -1,7 +1,7 @@
 """ClickHouse data types as values: a closed sum. `str` gives the canonical spelling, as in `columns.txt`.
 
-`core.types` parses types and re-exports this module, `format` serializes their values, `core.arrow` has their Arrow
-forms.
+`core.types.types` parses types and re-exports this module, `format` serializes their values, `core.types.arrow` has
+their Arrow forms.
 
 Source: ClickHouse, `src/DataTypes/`; spellings checked against `toTypeName`.
 """

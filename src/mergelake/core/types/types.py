@@ -1,4 +1,4 @@
-"""Parsing of ClickHouse data types, and the types themselves (`core.type_tree`).
+"""Parsing of ClickHouse data types, and the types themselves (`core.types.type_tree`).
 
 `parse_type(text)` gives the type, `str(type)` its canonical spelling; the two are inverse. Aliases that ClickHouse
 accepts (`INT`, `VARCHAR(10)`, `Decimal64(2)`, …) are parsed as the types that they stand for.

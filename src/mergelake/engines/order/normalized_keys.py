@@ -13,7 +13,7 @@ IPv6, FixedString            the bytes, most significant first
 String                       the first eight bytes, zero-padded; then the bytes themselves
 Nullable(T)                  a word 1 for NULL (last), then T
 LowCardinality(T)            as T
-Array, Map                   as a String of bytes that have the same order (`format.array_order`)
+Array, Map                   as a String of bytes that have the same order (`format.serializations.array_order`)
 ===========================  ============================================================================
 
 A descending column has its words inverted.

@@ -7,7 +7,7 @@ values, together with the number of bits that they need.
 2. Floats are mapped to integers of the same order, with -0.0 = 0.0 and NaN last.
 3. Dictionary columns, and strings with few distinct values, become ranks in the sorted dictionary.
 4. Other strings become their bytes, eight to a word, and then their length; very long ones become ranks.
-5. Arrays become bytes of the same order (`format.array_order`).
+5. Arrays become bytes of the same order (`format.serializations.array_order`).
 6. NULLs come last. A descending key complements its words, so there they come first.
 
 Words are packed into as few as possible. If the packed sequence is in order already, there is nothing to do.

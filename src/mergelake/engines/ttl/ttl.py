@@ -180,7 +180,7 @@ def has_ttl(schema: TableSchema) -> bool:
 
 
 def table_ttl(schema: TableSchema) -> TableTtl:
-    """The TTL of a table. Raises the errors of parsing and binding, which `table.define_ttl` found before."""
+    """The TTL of a table. Raises the errors of parsing and binding, which `define_ttl` found before."""
     if not has_ttl(schema):
         return NO_TTL
     columns = tuple((column.id, column.name, str(column.type), column.ttl) for column in schema.columns)

@@ -1,7 +1,7 @@
 """CAST and the toT functions: conversion of values from one type to another.
 
 `kernel(source, target)` gives the conversion of plain data. Numbers wrap (CAST(300 AS UInt8) is 44), floats are
-truncated, text is parsed (`convert.text_read`), dates go through local time where the zone matters.
+truncated, text is parsed (`core.convert.text_read`), dates go through local time where the zone matters.
 
 Source: ClickHouse, `src/Functions/FunctionsConversion.h`; edge cases follow chdb's results.
 """

@@ -1,6 +1,6 @@
 """Functions of dates and times: parts (toYear, toHour), starts (toStartOfMonth, toMonday), numbers (toYYYYMM).
 
-All work on local time: days since 1970 local, or seconds since 1970-01-01 00:00 local, from `convert.timezones`.
+All work on local time: days since 1970 local, or seconds since 1970-01-01 00:00 local, from `core.convert.timezones`.
 Days are split into year, month, day by Howard Hinnant's integer arithmetic, without a table.
 
 Source: ClickHouse, `src/Functions/DateTimeTransforms.h`.

@@ -51,7 +51,7 @@ class Layout:
     """Rows of a granule where marks do not tell (`.mrk`, `.cmrk`)."""
     rows: int | None = None
     joined: bool = False
-    """Whether several parts lie one behind the other (`parts.joined`), a granule each."""
+    """Whether several parts lie one behind the other (`parts.read.joined`), a granule each."""
     _stems: dict[tuple[str, t.DataType], dict[str, str]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )

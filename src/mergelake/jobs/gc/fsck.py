@@ -1,7 +1,7 @@
 """Checks the consistency of a table, and can repair what is safe to repair.
 
 ==============  ==========================================================================================
-the log         dense, undamaged, valid, and consistent with the checkpoints (`log.verify`)
+the log         dense, undamaged, valid, and consistent with the checkpoints (`log.reading.verify`)
 the part set    parts of a partition share no block and are above its floor; ids are unique; the parts
                 within a Live volatile part tile its blocks, and its sources exist; counts, extents and
                 versions are possible (`fsck_numbers`)

@@ -22,7 +22,7 @@ from mergelake.log.model.state import State
 from mergelake.log.storage.machine import TableMachine
 from mergelake.table.handle.handle import OpenTable, TableHandle
 
-_logger = logging.getLogger("mergelake.jobs.gc")
+_logger = logging.getLogger("mergelake.gc")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""Deletes log entries that no kept version needs, in two steps, a grace period apart (`log.truncate`).
+"""Deletes log entries that no kept version needs, in two steps, a grace period apart (`log.reading.truncate`).
 
-A tagged version must stay readable when the entries around it are gone: its state is written first (`log.tags`).
-Segments of checkpoints are deleted with the entries, unless a node with a lease still reads an older version.
+A tagged version must stay readable when the entries around it are gone: its state is written first
+(`log.storage.tags`). Segments of checkpoints are deleted with the entries, unless a node with a lease still reads an
+older version.
 """
 
 from __future__ import annotations

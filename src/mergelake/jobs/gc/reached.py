@@ -1,4 +1,4 @@
-"""The directories that a state reaches (`log.retention.reachable`), updated incrementally from round to round.
+"""The directories that a state reaches (`log.model.retention.reachable`), updated incrementally from round to round.
 
 Between two states of one process the differing partitions (`Partitions.touched_since`) and runs of retired parts
 (`Retired.since`) are known; detached parts and holds are few. The references to each directory are counted, so that it

@@ -29,7 +29,7 @@ from mergelake.table.partitions.gc_notes import Note, Notes
 _TABLE = re.compile(r"[0-9a-f]{32}")
 _OURS = re.compile(rf"(_log|_gc|__meta|__root|_served|{PART_DIRECTORY}|drop-[^/]+)/.+")
 _STRAY_GRACE_MS = 1000 * int(TABLE_SETTINGS["gc_grace_seconds"].default)
-_logger = logging.getLogger("mergelake.jobs.gc")
+_logger = logging.getLogger("mergelake.gc")
 
 
 def table_directories(store: Store) -> Iterator[str]:

@@ -1,13 +1,13 @@
-"""Collects the records of transactions (`log.transactions`) that nobody will ever look for.
+"""Collects the records of transactions (`log.reading.transactions`) that nobody will ever look for.
 
 An entry whose record is missing is not decided. So a record goes only when, in the log of each of its tables, no entry
 of the transaction can be read any more, and none can be appended. Both follow from the oldest state from which the log
 can be opened: its fence has passed the version at which the transaction began there, so an entry of the transaction
-can only lie before it; and the entries before it are deleted, which `log.truncate` does a grace period after nobody
-begins there any more. No clock is asked, and it does not matter who wrote the record, or how late.
+can only lie before it; and the entries before it are deleted, which `log.reading.truncate` does a grace period after
+nobody begins there any more. No clock is asked, and it does not matter who wrote the record, or how late.
 
 A coordinator that wakes after that, and creates the record again, decides about nothing: no log has an entry of the
-transaction. It finds out that it slept too long (`table.transaction`), and its record goes in the same way.
+transaction. It finds out that it slept too long (`table.partitions.transaction`), and its record goes in the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mergelake.log.reading.transactions import PREFIX, Record, read_record
 from mergelake.store.interface.protocol import Store
 from mergelake.table.handle.handle import OpenTable, TableHandle
 
-_logger = logging.getLogger("mergelake.jobs.gc")
+_logger = logging.getLogger("mergelake.gc")
 
 
 def collect_transactions(store: Store, open_table: OpenTable, *, dry_run: bool = False) -> list[str]:

@@ -11,7 +11,7 @@ A table that is filled in the order of its key has such merges. `plan_concatenat
   Granules of skip indexes that span several must not cross a seam.
 
 The result has the rows of the ordinary merge, in the same order. Files are written as by that, one object each or all
-packed in one. `parts.copied` does the copying.
+packed in one. `parts.write.copied` does the copying.
 """
 
 from __future__ import annotations

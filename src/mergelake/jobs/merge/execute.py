@@ -64,7 +64,7 @@ _TOGETHER_MAX = 256
 """Maximum number of columns that are read together."""
 SLICE_GAP_BYTES = 32 << 10
 """Ranges of an object that are further apart are requested apart for a slice: what lies between is of other slices."""
-_logger = logging.getLogger("mergelake.jobs.merge")
+_logger = logging.getLogger("mergelake.merge")
 
 
 def execute_merge(

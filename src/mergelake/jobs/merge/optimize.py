@@ -158,8 +158,8 @@ def optimize(
     `deduplicate`: of the rows of each merge that are equal in these columns (True: in all) only the first stays.
     `cleanup`, with `final`: rows that are marked deleted do not stay.
 
-    Small merges are executed together (`merge.together`), or side by side by about `threads` threads, and a group of
-    them shares an entry of the log. Each of the others is committed before the next begins, while its sources are
+    Small merges are executed together (`jobs.merge.together`), or side by side by about `threads` threads, and a group
+    of them shares an entry of the log. Each of the others is committed before the next begins, while its sources are
     fresh; with `one_job` all that are not executed together are run by one call of `run`. One that fails does not undo
     the others: the first error is raised at the end.
     """

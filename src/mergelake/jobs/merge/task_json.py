@@ -10,8 +10,8 @@
 
 `split` is left out for a merge that is not cut into slices, `slice` for one that is executed whole. A task holds all
 that the work depends on, and no credentials. A result without a part says that a mutation changes no row. The digest is
-that of the log's entries (`log.encoding.sealed`): a damaged document is never executed. A document of another format,
-or with a field that is not known here, is refused.
+that of the log's entries (`log.storage.encoding.sealed`): a damaged document is never executed. A document of another
+format, or with a field that is not known here, is refused.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Merges of small parts in many partitions, executed together.
 
 A merge of its own costs some hundred calls for each source and column, however few rows there are. Here the sources of
-all merges are read as one part (`parts.joined`), sorted by (merge, sorting key), and the results are encoded together,
-as the parts of an insert into many partitions are (`table.pieces`). The sort is stable, so equal keys stay in the order
-of their parts, as in any merge. Each result has an object of its own, as only inserts may commit objects that several
-parts share (`log.conflict`).
+all merges are read as one part (`parts.read.joined`), sorted by (merge, sorting key), and the results are encoded
+together, as the parts of an insert into many partitions are (`table.write.pieces`). The sort is stable, so equal keys
+stay in the order of their parts, as in any merge. Each result has an object of its own, as only inserts may commit
+objects that several parts share (`log.model.conflict`).
 
-What cannot be done so is left to `merge.execute`: see `is_simple`, and `WholePart.structure` for what is known once the
-sources are read.
+What cannot be done so is left to `jobs.merge.execute`: see `is_simple`, and `WholePart.structure` for what is known
+once the sources are read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mergelake.table.write.insert import insert_target
 from mergelake.table.write.pieces import Piece, in_order, write_pieces
 
 TASKS_MAX = 256
-"""Merges that are executed together: as many as share an entry of the log (`log.group`)."""
+"""Merges that are executed together: as many as share an entry of the log (`log.commit.group`)."""
 ROWS_MAX = 1 << 18
 """Maximum rows of merges that are executed together."""
 BYTES_MAX = 32 << 20

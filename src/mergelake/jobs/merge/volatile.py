@@ -117,8 +117,8 @@ def same_content(one: PartManifest, other: PartManifest) -> bool:
     """Whether two results of one merge hold the same rows, as far as their manifests tell.
 
     The uncompressed bytes of the columns are compared; if the granules differ, only the number of rows. Not those of
-    LowCardinality columns: a part that was copied from others (`merge.concatenate`) has several dictionaries, as many
-    as the parts that were merged first.
+    LowCardinality columns: a part that was copied from others (`jobs.merge.concatenate`) has several dictionaries, as
+    many as the parts that were merged first.
     """
     if one.rows != other.rows:
         return False
@@ -154,7 +154,7 @@ def choose_uploads(
 ) -> list[VolatilePart]:
     """Which of the `ready` top-level volatile parts to upload now.
 
-    These are the ones that are `due` (ids, by `merge.budget`), those that have grown to half of
+    These are the ones that are `due` (ids, by `jobs.merge.budget`), those that have grown to half of
     `max_bytes_to_merge_volatile`, that a mutation waits for, or that merge what is in the store already; without a
     `write_amplification_target`, and with `everything`, all of them.
     """

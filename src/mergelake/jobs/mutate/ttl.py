@@ -62,7 +62,7 @@ def _expired(element: BoundTtl, schema: TableSchema, now: int) -> str:
 
 
 def _widened(node: SyntaxNode, schema: TableSchema) -> SyntaxNode:
-    """An expression over columns of dates and times as types with a greater range (`order.ttl.wide_time`)."""
+    """An expression over columns of dates and times as types with a greater range (`engines.ttl.ttl.wide_time`)."""
     if isinstance(node, ColumnRef) and schema.has(node.name):
         kind = schema.column(node.name).type
         wide = wide_time(kind)

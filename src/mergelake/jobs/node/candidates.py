@@ -1,8 +1,8 @@
 """Selects merges of a table for one tick, one best merge after another, with a memory between ticks.
 
 The partitions with work under way (a Live volatile part, a running merge, avoided blocks) are scored one by one; all
-others are in a ranking (`merge.ranking`) that a `Memory` keeps and updates by the changed partitions. So the cost of a
-tick follows the running work and the changes. A memory only saves work: with a new one the results are the same.
+others are in a ranking (`jobs.merge.ranking`) that a `Memory` keeps and updates by the changed partitions. So the cost
+of a tick follows the running work and the changes. A memory only saves work: with a new one the results are the same.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from mergelake.log.model.state import State
 from mergelake.log.model.volatile import leaves
 
 STATUS_SERVICE = "status"
-"""Service of a node's listener (`peer`): answers any request with its report."""
+"""Service of a node's listener (`store.peer`): answers any request with its report."""
 VOLATILE_MAX = 1000
 """Volatile parts of a table that a report lists."""
 
@@ -101,7 +101,7 @@ class TableReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Requests(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests and bytes of a process to the store since its start: `store.protocol.Counters`."""
+    """Requests and bytes of a process to the store since its start: `store.interface.protocol.Counters`."""
 
     put: int = 0
     get: int = 0

@@ -35,7 +35,7 @@ from mergelake.jobs.node.worker import BuildRunner, JoinedRunner, MergeRunner, M
 from mergelake.store.interface.protocol import Store
 from mergelake.table.handle.handle import TableHandle
 
-_logger = logging.getLogger("mergelake.jobs.node")
+_logger = logging.getLogger("mergelake.node")
 _SLICE_S = 0.05
 """Seconds after which a sleeping node checks whether it is woken or stopped."""
 ROLES = ("merge", "mutate", "upload", "gc")

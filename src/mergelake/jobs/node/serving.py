@@ -1,4 +1,4 @@
-"""What a node that listens serves of the bytes on its disk: the service of *peer reads* (`table.volatile_wire`).
+"""What a listening node serves of the bytes on its disk: the service of *peer reads* (`table.volatile.volatile_wire`).
 
 Only objects of parts with a record are served, by the keys in their manifests: a request cannot name another file.
 Bytes are immutable; a part that the node drops while somebody reads it is missing from then on, and the reader goes

@@ -1,7 +1,7 @@
 """What the write amplification budget of one table buys in one tick: uploads, and merges before or without them.
 
-`merge.budget` has the rules; this module applies them to what a node sees: which elements are in use, which bytes are
-here, and what is being written already, on this node and on others.
+`jobs.merge.budget` has the rules; this module applies them to what a node sees: which elements are in use, which bytes
+are here, and what is being written already, on this node and on others.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 PAGE_BYTES = mmap.PAGESIZE
-_logger = logging.getLogger("mergelake.jobs.node")
+_logger = logging.getLogger("mergelake.node")
 
 
 def event_of(event: str, **facts: object) -> dict[str, object]:
-    """The `extra` of a log record: a stable name, and facts by stable names (`cli.log_format` prints them)."""
+    """The `extra` of a log record: a stable name, and facts by stable names (`api.cli.log_format` prints them)."""
     return {"event": event, "facts": facts}
 
 

@@ -1,8 +1,8 @@
 """A node's HTTP endpoints for people and monitoring, read only:
 
 =========  =====================================================================
-/metrics   the report for Prometheus (`node.metrics`)
-/status    the report as JSON (`node.report`)
+/metrics   the report for Prometheus (`jobs.node.metrics`)
+/status    the report as JSON (`jobs.node.report`)
 /healthz   200 while it looks for work and the store answers, else 503
 =========  =====================================================================
 
@@ -27,7 +27,7 @@ from mergelake.store.peer.address import address_of, parse_address
 
 REQUESTS_MAX = 16
 REQUEST_S = 5.0
-_logger = logging.getLogger("mergelake.jobs.node")
+_logger = logging.getLogger("mergelake.node")
 
 
 class StatusServer:

@@ -81,7 +81,7 @@ from mergelake.table.handle.handle import TableHandle
 from mergelake.table.partitions.mutations import finished_by
 from mergelake.table.write.insert import COMMIT_REFUSED, discard_refused
 
-_logger = logging.getLogger("mergelake.jobs.node")
+_logger = logging.getLogger("mergelake.node")
 
 MutationRunner = Callable[[TableHandle, Sequence[MergeTask]], Sequence[PartManifest | None]]
 """Executes mutations of parts somewhere; None for a part in which no row changes. Commits nothing."""

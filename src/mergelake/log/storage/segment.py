@@ -138,7 +138,7 @@ class OpenSegment:
 
 @dataclass(frozen=True, slots=True)
 class StoredFiles:
-    """A row of a segment, as the place of a file table (`core.manifest.FilePlace`)."""
+    """A row of a segment, as the place of a file table (`core.model.manifest.FilePlace`)."""
 
     segment: OpenSegment
     row: int

@@ -78,7 +78,7 @@ def open_parts(
 ) -> None:
     """Load headers and marks for reading `columns`; with `key`, the types of the primary key, also its index.
 
-    With `codec`, the parts' default codecs are loaded too (`parts.default_codec`).
+    With `codec`, the parts' default codecs are loaded too (`parts.read.default_codec`).
 
     Missing or damaged files are ignored here: reading the part raises the error. Raises `UnavailableError`.
     """

@@ -82,7 +82,7 @@ class PartData:
         return self.reader().__arrow_c_stream__(requested_schema)
 
     def storage(self) -> pa.Table:
-        """All rows, in storage form (`core.arrow`)."""
+        """All rows, in storage form (`core.types.arrow`)."""
         batches = list(self._read(BATCH_ROWS))
         return pa.Table.from_batches(batches) if batches else storage_schema(self.types).empty_table()
 

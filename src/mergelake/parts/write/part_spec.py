@@ -61,20 +61,20 @@ class PartSpec:
     """Rows of each granule, or one number for all but the last."""
     partition: Partition = WHOLE_TABLE
     minmax: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
-    """Extremes of the partition key's source columns (`format.extremes`); empty for a part without rows."""
+    """Extremes of the partition key's source columns (`format.files.extremes`); empty for a part without rows."""
     level: int = 0
     part_id: str | None = None
     """Id of the part; None for a new one."""
     compact: bool = False
     """Write all columns into one file, held in memory until `finish` (see `is_compact`)."""
     continues: bool = False
-    """Whether it is a slice of another part, of whose streams its files are pieces (`parts.assemble`)."""
+    """Whether it is a slice of another part, of whose streams its files are pieces (`parts.write.assemble`)."""
     expected_rows: int | None = None
     """Rows of the part, if known: then the last, shorter granule is encoded together with those before it."""
     listed: bytes | None = None
     """Contents of `columns.txt`, if they were encoded for another part."""
     codec: Codec | None = None
-    """Default codec of the part (`parts.default_codec`); None: that of a small one."""
+    """Default codec of the part (`parts.read.default_codec`); None: that of a small one."""
     ttl: PartTtl = NO_TTL
     without: frozenset[str] = frozenset()
     """Columns that are not written: readers compute their defaults."""
@@ -110,7 +110,7 @@ class SortedRows:
     stored in the manifest (`encoded` includes them)."""
     ttl: PartTtl = NO_TTL
     encoded: Encoded | None = None
-    """Columns encoded together with those of other parts (`format.many`): used if the part is one granule."""
+    """Columns encoded together with those of other parts (`format.columns.many`): used if the part is one granule."""
     projections: Sequence[ProjectionRows] = ()
     """The projections of the part."""
 

@@ -10,7 +10,7 @@ takes columns rather than rows::
     manifest = writer.finish()                # or writer.abort()
 
 `write_part` does all of this for a sorted block in memory. The result is a Wide part in the classic profile, which any
-ClickHouse since 20.x reads, unless the table's settings select another (`format.profile`).
+ClickHouse since 20.x reads, unless the table's settings select another (`format.files.profile`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ reinterpret (the bits are kept)               UUID, Decimal, DateTime64, (U)Int1
 ===========================================  ==================================================
 
 Output: ClickHouse writes DateTime as uint32, Enum as its number, UUID as an extension; `to_public` converts them to the
-public form of `core.arrow`. Measured with chdb 4.4; every type is tested in both directions.
+public form of `core.types.arrow`. Measured with chdb 4.4; every type is tested in both directions.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _cast_text(expression: str, kind: str) -> str:
 
 
 def parse_types(names: Sequence[str]) -> list[t.DataType | None]:
-    """Parse ClickHouse's type names; None for a type that `core.types` does not support."""
+    """Parse ClickHouse's type names; None for a type that `core.types.types` does not support."""
     out: list[t.DataType | None] = []
     for name in names:
         try:

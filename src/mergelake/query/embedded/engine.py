@@ -115,8 +115,8 @@ def run(
 
     Objects are pyarrow Tables or RecordBatchReaders (a reader is consumed). `settings` are ClickHouse settings as SQL
     literals, for this statement only. An exception of a reader is raised unchanged; ClickHouse's errors are raised as
-    `MergelakeError` with their code and name. Cancelling the statement (`core.cancel`) or KeyboardInterrupt ends it.
-    `on_kill` is called from another thread on each KILL QUERY, so that it can unblock what the statement waits for.
+    `MergelakeError` with their code and name. Cancelling the statement (`core.base.cancel`) or KeyboardInterrupt ends
+    it. `on_kill` is called from another thread on each KILL QUERY, so that it can unblock what the statement waits for.
 
     At the end of the process running statements are stopped, and raise SystemExit, as do later ones, because it prints
     no traceback: writing one while Python closes stderr can abort the process.

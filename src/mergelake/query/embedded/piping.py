@@ -236,7 +236,7 @@ def begin(
 ) -> ByteStream:
     """Start a statement like `engine.run`; the stream is read while it runs.
 
-    It gets a `CancelToken` that is a part of the caller's (`core.cancel`); closing the stream early sets it.
+    It gets a `CancelToken` that is a part of the caller's (`core.base.cancel`); closing the stream early sets it.
     """
     cancel = current() or CancelToken()
     cancel.check()

@@ -27,7 +27,7 @@ _SETTINGS = "max_threads = 1, max_bytes_before_external_group_by = 0, max_bytes_
 
 
 class EmbeddedFunctions:
-    """`order.states.StateFunctions`; SUPPORT_IS_DISABLED without the extra `sql`."""
+    """`engines.rules.states.StateFunctions`; SUPPORT_IS_DISABLED without the extra `sql`."""
 
     def merge(self, data_type: t.AggregateFunction, states: pa.Array, begins: NDArray[np.int64]) -> pa.Array:
         """The states of each group, merged."""

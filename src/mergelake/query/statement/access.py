@@ -10,8 +10,8 @@ So the tokens of a statement are checked before ClickHouse gets it, unless the c
 2. No table is named by a string, and no result goes INTO OUTFILE.
 3. Settings with free text (paths, URLs, expressions) are refused except `TEXT_SETTINGS`.
 
-Tokens are equal to ClickHouse's (`core.lexer`, tested against `tokenizeQuery`), so nothing can hide in a comment or
-quote. No statement may change `FIXED_SETTINGS`, which belong to the process.
+Tokens are equal to ClickHouse's (`core.base.lexer`, tested against `tokenizeQuery`), so nothing can hide in a comment
+or quote. No statement may change `FIXED_SETTINGS`, which belong to the process.
 """
 
 from __future__ import annotations

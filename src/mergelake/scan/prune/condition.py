@@ -3,7 +3,7 @@
 A *hyperrectangle* (box) gives each key column an interval of values. For a box a condition answers two questions at
 once, like ClickHouse's `BoolMask`: can it be true for some row in the box, and can it be false for some row. Both
 answers err towards "yes" only. So a granule whose box cannot be true is skipped without losing a row, and NOT swaps
-the two answers. `scan.hyperrectangles` evaluates a condition on many boxes at a time.
+the two answers. `scan.prune.hyperrectangles` evaluates a condition on many boxes at a time.
 
 Atoms compare one key column (or a monotonic function of it) with a range, or several columns with a set of tuples.
 Everything else in a predicate is `UnknownCondition`: both answers are yes.
@@ -98,7 +98,7 @@ class InSet:
     cuts: tuple[tuple[Value, ...], ...] = field(init=False, compare=False, repr=False)
     """By column the distinct values, ascending."""
     digits: NDArray[np.int64] = field(init=False, compare=False, repr=False)
-    """For each row one number, ascending: the cells of its values (`scan.ordered`) among the cuts are its digits."""
+    """A number for each row, ascending: the cells of its values (`scan.prune.ordered`) among the cuts are digits."""
 
     def __post_init__(self) -> None:
         digits = np.zeros(len(self.rows), np.int64)
@@ -127,7 +127,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A question that only a skip index can answer (`scan.skip_bloom`, `scan.skip_text`, `scan.skip_set`)."""
+    """A question that only a skip index can answer (`skip_bloom`, `skip_text`, `skip_set`)."""
 
     question: Hashable
     negated: bool = False

@@ -19,7 +19,7 @@ from mergelake.scan.prune.ordered import Value, is_native_integer, ordered
 
 
 def comparable(constant: BoundLiteral, data_type: t.DataType) -> Value | None:
-    """The constant as a comparable value (`scan.ordered`) of a type; None if it cannot be converted exactly."""
+    """The constant as a comparable value (`scan.prune.ordered`) of a type; None if it cannot be converted exactly."""
     inner, own = t.inner_type(data_type), t.inner_type(constant.type)
     value: Any = constant.value
     if is_native_integer(inner) and isinstance(value, int):

@@ -115,7 +115,7 @@ class KeyTable:
 
 @dataclass(frozen=True, slots=True)
 class _Cuts:
-    """Cells (`scan.ordered`) of a column's values among the constants of one atom."""
+    """Cells (`scan.prune.ordered`) of a column's values among the constants of one atom."""
 
     at: Cells
     above: Cells

@@ -29,7 +29,7 @@ MARKS_MIN = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Question:
-    """A condition and a key. Conditions of mutations are bound once (`views.bound`): equal ones are one object."""
+    """A condition and a key. Conditions of mutations are bound once (`table.pending.bound`), so equal ones are one."""
 
     where: BoundNode
     key: Key

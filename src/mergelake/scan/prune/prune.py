@@ -1,7 +1,7 @@
 """Selection of the marks of a part that may hold matching rows, and of parts by the partition key.
 
 The granule between two marks is read if the condition can be true in the hyperrectangles between their keys
-(`scan.hyperrectangles`). ClickHouse has two search algorithms, which EXPLAIN names:
+(`scan.prune.hyperrectangles`). ClickHouse has two search algorithms, which EXPLAIN names:
 
 * *generic exclusion search*: split the marks in eight, drop ranges that cannot match, recurse into the others. A range
   can match if a granule in it can, so the result is the same as that of testing every granule, which is what is done

@@ -1,7 +1,7 @@
 """Predicates on a tokenbf_v1 or ngrambf_v1 index: may a granule hold strings with these words?
 
 A comparison with a constant gives the pieces (tokens or n-grams) that every matching string contains
-(`format.skip_text`). A comparison whose constant has no whole piece excludes nothing.
+(`format.indexes.skip_text`). A comparison whose constant has no whole piece excludes nothing.
 
 Source: ClickHouse, `MergeTreeIndexBloomFilterText.cpp` (`traverseTreeEquals`, `tryPrepareSetBloomFilter`).
 """

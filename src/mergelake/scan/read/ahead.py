@@ -1,9 +1,10 @@
 """Reading the items of a plan from a far store: bytes are requested long before they are decoded.
 
-1. Parts are opened in groups (`parts.ahead`), the next group while the data of the previous one is read.
+1. Parts are opened in groups (`parts.read.ahead`), the next group while the data of the previous one is read.
 2. Their items are cut into *jobs* whose size depends on the columns read. Marks tell which bytes a job needs first.
-3. Several jobs run at a time, up to a number of requests and bytes (`parts.flight.Limits`). A job fetches in one round,
-   then decodes and filters in one of `workers` slots; while it waits for a later round it lends its slot to another.
+3. Several jobs run at a time, up to a number of requests and bytes (`parts.read.flight.Limits`). A job fetches in one
+   round, then decodes and filters in one of `workers` slots; while it waits for a later round it lends its slot to
+   another.
 4. With conditions, the columns of the first condition are fetched first, the others only for granules with surviving
    rows, in one round for all pieces of a job. Further columns are fetched in the same round where they are so few
    bytes that another round trip would take longer.

@@ -112,7 +112,7 @@ def _hold(run: ReadRun, item: ScanItem, names: Sequence[str]) -> None:
     key = scan_keys(run.plan.schema).primary.types
     if item.manifest.bytes_on_disk <= SMALL_BYTES:
         whole = item.manifest.files.in_one_object()
-        if whole is not None:  # as `parts.joined` reads it
+        if whole is not None:  # as `parts.read.joined` reads it
             run.store.get_range(object_key(run.directory, whole[0]), whole[0].offset, whole[0].length)
         ranges = [FileRange(name, 0, file.size) for name, file in files.items()]
     else:

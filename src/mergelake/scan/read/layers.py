@@ -15,7 +15,7 @@ sorts each layer. With a limit the first layers are small, the columns of step 4
 no layer is begun once there are enough.
 
 From a far store all parts of a layer are opened in one round and read in one or two (`fetch_ahead`), and as many layers
-are read at a time as its limits allow (`parts.flight`).
+are read at a time as its limits allow (`parts.read.flight`).
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
 3. and by their partition value (*Partition*).
 4. The primary index of the others selects granules that may hold matching rows (*PrimaryKey*). The index of a part
    that its first and last key already exclude is not fetched.
-5. Skip indexes exclude more granules (*Skip*, `scan.skip`).
+5. Skip indexes exclude more granules (*Skip*, `scan.prune.skip`).
 
 Only steps 4 and 5 do I/O. The plan is a value: it pickles, holds no open resources, and any process can read its items
-(`scan.read`).
+(`scan.read.read`).
 """
 
 from __future__ import annotations

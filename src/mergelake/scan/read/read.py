@@ -1,8 +1,8 @@
 """Reading the items of a plan: pieces of parts are read and filtered by a few threads in bounded memory.
 
-Items are cut into pieces (`scan.pieces`). A few pieces are read at a time, so the next ones are fetched while the
-caller processes the last; from a far store many more (`scan.ahead`). Batches are returned as pieces are finished, or in
-the order of the items if `ordered`.
+Items are cut into pieces (`scan.read.pieces`). A few pieces are read at a time, so the next ones are fetched while the
+caller processes the last; from a far store many more (`scan.read.ahead`). Batches are returned as pieces are finished,
+or in the order of the items if `ordered`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The conditions of a plan, ready to run: bound in this process, in the order of `scan.prewhere`."""
+"""The conditions of a plan, ready to run: bound in this process, in the order of `scan.read.prewhere`."""
 
 from __future__ import annotations
 

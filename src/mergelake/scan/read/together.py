@@ -1,4 +1,4 @@
-"""Reading whole small parts together (`parts.joined`), so that the cost depends on rows rather than on parts."""
+"""Reading whole small parts together (`parts.read.joined`), so that the cost depends on rows rather than on parts."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ CLOSE_S = 2.0
 _REST_S = 0.05
 """Pause after a failed accept: without free descriptors the next one would fail at once."""
 
-_logger = logging.getLogger("mergelake.store.peer")
+_logger = logging.getLogger("mergelake.peer")
 
 
 class Listener:

@@ -1,4 +1,4 @@
-"""ADD and DROP CONSTRAINT. Pure: `lake.constraints` looks for rows that break a new one."""
+"""ADD and DROP CONSTRAINT. Pure: `api.python.constraints` looks for rows that break a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks the INDEX declarations of a new table, for `table.define`.
+"""Checks the INDEX declarations of a new table, for `table.definition.define`.
 
 Source: ClickHouse, `IndicesDescription.cpp`, `MergeTreeData::checkProperties`, the validator of each index type.
 """

@@ -1,4 +1,4 @@
-"""Checks the PROJECTION declarations of a table, for `table.define`.
+"""Checks the PROJECTION declarations of a table, for `table.definition.define`.
 
 Source: ClickHouse, `ProjectionsDescription.cpp`, `MergeTreeData::checkProperties`.
 """

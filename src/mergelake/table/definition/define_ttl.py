@@ -1,4 +1,4 @@
-"""Checks the TTL of a table and of its columns, for `table.define` and ALTER.
+"""Checks the TTL of a table and of its columns, for `table.definition.define` and ALTER.
 
 Source: ClickHouse, `TTLDescription.cpp`, `MergeTreeData::checkTTLExpressions`.
 """

@@ -1,7 +1,7 @@
 """MODIFY, COMMENT and CLEAR COLUMN. Pure.
 
 A new type is written down as a change (`TypeChange`): parts that were written before are converted when they are read.
-Whether all of their values can be is for `table.alter.values` to find out.
+Whether all of their values can be is for `table.definition.values` to find out.
 
 Source: ClickHouse, `AlterCommands::validate` and `apply`, `MergeTreeData::checkAlterIsPossible`.
 """

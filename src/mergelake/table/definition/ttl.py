@@ -1,6 +1,6 @@
 """MODIFY TTL and REMOVE TTL. Pure.
 
-Parts keep the times that they have; those of another TTL do not count (`order.ttl`).
+Parts keep the times that they have; those of another TTL do not count (`engines.ttl.ttl`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which parts a read takes: stored ones, or Live volatile parts whose bytes some node has, in their place. Pure.
 
 A volatile part V is Live in a state if the active parts within its blocks, its *leaves*, are exactly the rows that it
-merges (`log.state`, invariant 6). So V may stand for its leaves in every read of **that** state, and in no other: what
-matters is the state that is read, not what the node or the reader has learned since. V has the data version of its own
-name: the mutations that it lacks are applied on reading, as for any part.
+merges (`log.model.state`, invariant 6). So V may stand for its leaves in every read of **that** state, and in no other:
+what matters is the state that is read, not what the node or the reader has learned since. V has the data version of its
+own name: the mutations that it lacks are applied on reading, as for any part.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _computed(schema: TableSchema) -> dict[str, tuple[str, str]]:
 def _times(source: TableSchema, target: TableSchema) -> dict[str, str]:
     """What the times of an element of the TTL are called in the source -> and of the same element in the target.
 
-    The names have the ids of columns in them (`order.ttl`).
+    The names have the ids of columns in them (`engines.ttl.ttl`).
     """
     if not (has_ttl(source) and has_ttl(target)):
         return {}

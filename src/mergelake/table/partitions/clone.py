@@ -8,7 +8,7 @@
 3. **Check again.** A collector removes the hold of a table that does not begin within a grace period. A process that
    slept so long finds the holds gone, and gives up before the table gets its name.
 
-The holds are released when the clone refers to none of the objects any more (`gc.holds`).
+The holds are released when the clone refers to none of the objects any more (`jobs.gc.holds`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Partitions from one table to another, by reference: one commit over all tables concerned, and no object is written.
 
 The parts refer to the objects where they lie. Each table that owns some of them holds them for the table that gets the
-parts (`AddReference`), by the same transaction; its collector releases them when they are needed no more (`gc.holds`).
+parts (`AddReference`), by the same transaction; its collector releases them when they are needed no more
+(`jobs.gc.holds`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commits over several tables: all of them have it, or none (`log.transactions`, `docs/design/0025`).
+"""Commits over several tables: all of them have it, or none (`log.reading.transactions`, `docs/design/0025`).
 
 The coordinator prepares the share of each table in the order in which it is given: that of the second may depend on the
 exact state of the first. It waits for other transactions only in tables that come, by their directories, after all that
@@ -91,7 +91,7 @@ def _give_up(
 def _check_not_collected(shares: Sequence[Share], entries: Sequence[Entry], transaction: str) -> None:
     """Raise UnavailableError if the record may have been there before, and been collected, while this process slept.
 
-    Then the history of at least one table has passed its entry (`gc.transactions`).
+    Then the history of at least one table has passed its entry (`jobs.gc.transactions`).
     """
     for share, entry in zip(shares, entries, strict=True):
         if share.handle.log.refresh().history > entry.version:

@@ -2,7 +2,7 @@
 `MATERIALIZE | CLEAR INDEX i [IN PARTITION …]`, which changes no row.
 
 The log has them as text. A lightweight DELETE is `UPDATE _row_exists = 0 WHERE …`, as in ClickHouse. Expressions stay
-text until they are bound against the columns of a table (`views.bound`).
+text until they are bound against the columns of a table (`table.pending.bound`).
 """
 
 from __future__ import annotations

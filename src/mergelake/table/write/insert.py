@@ -2,7 +2,7 @@
 
 1. `write_blocks` cuts the rows into blocks and each block by partition, sorts, and writes one part for each
    block and partition. It commits nothing: Spark tasks call it too and return the manifests. Small parts share
-   objects (`parts.objects`).
+   objects (`parts.write.objects`).
 2. `commit_parts` appends one entry with all parts of the insert. Readers see all of them or none.
 
 A small insert into an open table costs two PUTs, no GET and no LIST, for any number of parts. A failure before the

@@ -11,7 +11,7 @@ import pytest
 import mergelake as ml
 from mergelake.core.types.types import parse_type
 from tests.helpers.clickhouse_tables import create, part_paths
-from tests.unit.cli.test_commands import run
+from tests.unit.api.cli.test_commands import run
 
 DDL = """CREATE TABLE t (k UInt64 CODEC(Delta, ZSTD), d Date, s LowCardinality(String), a Array(UInt8))
 ENGINE = MergeTree PARTITION BY toYYYYMM(d) ORDER BY (s, k) SETTINGS index_granularity = 100"""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mergelake.api.sql.database import connect
-from tests.unit.cli.test_commands import run
+from tests.unit.api.cli.test_commands import run
 
 
 @pytest.fixture

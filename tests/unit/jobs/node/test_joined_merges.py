@@ -37,7 +37,7 @@ def rows(table):
 
 
 def test_hundreds_of_merges_take_a_few_entries_and_gets(caplog):
-    caplog.set_level("INFO", "mergelake.jobs.node")
+    caplog.set_level("INFO", "mergelake.node")
     warehouse, table = lake()
     before = rows(table)
     version, counters = table.version, table.handle.store.counters

@@ -153,7 +153,7 @@ def test_a_node_leaves_merges_alone_that_it_cannot_do_and_says_so(has_disk, capl
         TinyNode(lake, name, has_disk=has_disk, check_merges=check) for name, check in (("a", None), ("b", refuse))
     )
     assert any(isinstance(action, Merge | Propose) for action in able.due())
-    with caplog.at_level(logging.WARNING, "mergelake.jobs.node"):
+    with caplog.at_level(logging.WARNING, "mergelake.node"):
         assert unable.due() == []
         assert unable.due() == []
     assert caplog.text.count(said) == 1

@@ -256,7 +256,7 @@ def test_logs_are_one_json_object_a_line():
         node = crowded(MemoryStore(), "a").node("n1", local=MemoryStore())
         settled(node)
         node.drain()
-        logging.getLogger("mergelake.jobs.node").error('odd "text"\nin two lines')
+        logging.getLogger("mergelake.node").error('odd "text"\nin two lines')
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)

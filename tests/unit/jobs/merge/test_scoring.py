@@ -13,7 +13,7 @@ from mergelake.jobs.merge.scoring import MergeWindow, SelectorSettings, best_win
 from mergelake.jobs.merge.select import MergeSlots, merge_bytes_limit
 from tests.helpers.work import bytecodes
 
-CASES = Path(__file__).parents[2] / "cases"
+CASES = Path(__file__).parents[3] / "cases"
 FULL = 161061273600
 
 

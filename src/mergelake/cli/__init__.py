@@ -1,0 +1,1 @@
+"""Public path of the command line: `python -m mergelake.cli`."""

@@ -1,0 +1,5 @@
+"""`python -m mergelake.cli`."""
+
+from mergelake.api.cli.main import app
+
+app()

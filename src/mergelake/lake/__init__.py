@@ -1,0 +1,1 @@
+"""Public paths of what `mergelake.api.python` has: `work`, `cost`, `seal`."""
