@@ -19,6 +19,7 @@ from msgspec import Meta, Raw
 
 from mergelake.core.base.json_load import loads, typed
 from mergelake.core.model.manifest import FileTable, PartManifest, ProjectionPart
+from mergelake.core.model.stored_form import stored
 
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 """A count or a version."""
@@ -27,26 +28,26 @@ Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 class ManifestJson(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The JSON form of a `PartManifest`."""
 
-    id: str
-    partition_id: str
-    rows: Count
-    columns: tuple[int, ...]
-    key_range: tuple[str, str]
-    files: Raw
-    marks: Count = 0
-    bytes_on_disk: Count = 0
-    bytes_uncompressed: Count = 0
-    schema_version: Count = 1
-    part_type: str = "Wide"
-    storage: str = "full"
-    level: Count = 0
-    created_ms: int = 0
-    base_version: Count = 0
-    partition: str = ""
-    minmax: dict[str, tuple[str, str]] = {}
-    volume: str = "default"
-    ttl: dict[str, tuple[int, ...]] = {}
-    projections: dict[str, tuple[str, Count, Count]] = {}
+    id: str = stored("id")
+    partition_id: str = stored("partition_id")
+    rows: Count = stored("rows")
+    columns: tuple[int, ...] = stored("columns")
+    key_range: tuple[str, str] = stored("key_range")
+    files: Raw = stored("files")
+    marks: Count = stored("marks", default=0)
+    bytes_on_disk: Count = stored("bytes_on_disk", default=0)
+    bytes_uncompressed: Count = stored("bytes_uncompressed", default=0)
+    schema_version: Count = stored("schema_version", default=1)
+    part_type: str = stored("part_type", default="Wide")
+    storage: str = stored("storage", default="full")
+    level: Count = stored("level", default=0)
+    created_ms: int = stored("created_ms", default=0)
+    base_version: Count = stored("base_version", default=0)
+    partition: str = stored("partition", default="")
+    minmax: dict[str, tuple[str, str]] = stored("minmax", default_factory=dict)
+    volume: str = stored("volume", default="default")
+    ttl: dict[str, tuple[int, ...]] = stored("ttl", default_factory=dict)
+    projections: dict[str, tuple[str, Count, Count]] = stored("projections", default_factory=dict)
 
     @staticmethod
     def of(manifest: PartManifest) -> ManifestJson:

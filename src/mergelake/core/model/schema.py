@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mergelake.core.base.errors import error, there_are
+from mergelake.core.model.stored_form import StoredForm
 from mergelake.core.types.types import DataType, parse_type
 
 
@@ -51,19 +52,37 @@ class Column:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able form; empty fields are left out."""
-        out: dict[str, Any] = {"id": self.id, "name": self.name, "type": str(self.type)}
-        for key in ("default_kind", "default", "codec", "comment", "ttl"):
-            if getattr(self, key):
-                out[key] = getattr(self, key)
+        texts = {
+            "default_kind": self.default_kind,
+            "default": self.default,
+            "codec": self.codec,
+            "comment": self.comment,
+            "ttl": self.ttl,
+        }
+        out: dict[str, Any] = {"id": self.id, "name": self.name, "type": str(self.type), **_not_empty(texts)}
         if self.changes:
             out["changes"] = [[change.version, str(change.type), change.null] for change in self.changes]
         return out
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> Column:
-        """Inverse of `to_json`."""
+        """Inverse of `to_json`. TypeError or KeyError for what no `to_json` writes."""
         changes = tuple(TypeChange(v, parse_type(kind), null) for v, kind, null in raw.get("changes", ()))
-        return Column(**{**raw, "type": parse_type(raw["type"]), "changes": changes})
+        return _COLUMN.value({**raw, "type": parse_type(raw["type"]), "changes": changes})
+
+
+_COLUMN = StoredForm(
+    Column,
+    id="id",
+    name="name",
+    type="type",
+    default_kind="default_kind",
+    default="default",
+    codec="codec",
+    comment="comment",
+    ttl="ttl",
+    changes="changes",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +216,19 @@ class TableSchema:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-able form; empty fields are left out."""
-        out: dict[str, Any] = {"columns": [column.to_json() for column in self.columns], "engine": self.engine}
-        for key in ("engine_args", "partition_by", "order_by", "order_desc", "primary_key", "ttl"):
-            if getattr(self, key):
-                out[key] = list(getattr(self, key))
+        lists = {
+            "engine_args": list(self.engine_args),
+            "partition_by": list(self.partition_by),
+            "order_by": list(self.order_by),
+            "order_desc": list(self.order_desc),
+            "primary_key": list(self.primary_key),
+            "ttl": list(self.ttl),
+        }
+        out: dict[str, Any] = {
+            "columns": [column.to_json() for column in self.columns],
+            "engine": self.engine,
+            **_not_empty(lists),
+        }
         if self.sample_by:
             out["sample_by"] = self.sample_by
         if self.indices:
@@ -221,7 +249,7 @@ class TableSchema:
 
     @staticmethod
     def from_json(raw: Mapping[str, Any]) -> TableSchema:
-        """Inverse of `to_json`."""
+        """Inverse of `to_json`. TypeError or KeyError for what no `to_json` writes."""
         fields = dict(raw)
         fields["columns"] = tuple(Column.from_json(column) for column in raw["columns"])
         fields["indices"] = tuple(SkipIndex(*index) for index in raw.get("indices", ()))
@@ -230,7 +258,34 @@ class TableSchema:
         fields["constraints"] = tuple(Constraint(*constraint) for constraint in raw.get("constraints", ()))
         for key in ("engine_args", "partition_by", "order_by", "order_desc", "primary_key", "ttl"):
             fields[key] = tuple(raw.get(key, ()))
-        return TableSchema(**fields)
+        return _SCHEMA.value(fields)
+
+
+_SCHEMA = StoredForm(
+    TableSchema,
+    columns="columns",
+    engine="engine",
+    engine_args="engine_args",
+    partition_by="partition_by",
+    order_by="order_by",
+    order_desc="order_desc",
+    primary_key="primary_key",
+    sample_by="sample_by",
+    indices="indices",
+    projections="projections",
+    past_projections="past_projections",
+    constraints="constraints",
+    settings="settings",
+    comment="comment",
+    ttl="ttl",
+    version="version",
+    next_column_id="next_column_id",
+)
+
+
+def _not_empty(held: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are not empty."""
+    return {name: value for name, value in held.items() if value}
 
 
 def unknown_column(name: str, known: list[str], table: str = "") -> Exception:

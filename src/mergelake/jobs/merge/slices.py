@@ -29,6 +29,7 @@ from mergelake.core.base.json_load import typed
 from mergelake.core.model.manifest import PartFile, PartManifest
 from mergelake.core.model.manifest_json import Count, ManifestJson
 from mergelake.core.model.settings import TableSettings
+from mergelake.core.model.stored_form import stored
 from mergelake.engines.order.keys import table_keys
 from mergelake.engines.rules.states import StateFunctions
 from mergelake.jobs.merge.execute import execute_merge, write_merged_projections
@@ -121,10 +122,10 @@ def execute_slice(
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    format: int
-    slice: Count
-    part: ManifestJson
-    digest: str
+    format: int = stored("format")
+    slice: Count = stored("slice")
+    part: ManifestJson = stored("part")
+    digest: str = stored("digest")
 
 
 _RECORD = msgspec.json.Decoder(_Record)

@@ -28,6 +28,7 @@ from mergelake.core.model.manifest import PartManifest
 from mergelake.core.model.manifest_json import Count, ManifestJson
 from mergelake.core.model.names import PartInfo
 from mergelake.core.model.schema import TableSchema
+from mergelake.core.model.stored_form import stored
 from mergelake.jobs.merge.plan import MergeSource, MergeTask, Split
 from mergelake.log.model.state import PendingMutation
 from mergelake.log.storage.encoding import UNREADABLE, decoding, is_sealed, require_format, sealed
@@ -50,51 +51,51 @@ class PlannedTask:
 
 
 class _Mutation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
-    version: Count
-    commands: str
-    schema_version: Count
-    added: Count
-    added_ms: int
-    drops_rows: bool
-    partition_ids: tuple[str, ...] | None = None
+    id: str = stored("id")
+    version: Count = stored("version")
+    commands: str = stored("commands")
+    schema_version: Count = stored("schema_version")
+    added: Count = stored("added")
+    added_ms: int = stored("added_ms")
+    drops_rows: bool = stored("drops_rows")
+    partition_ids: tuple[str, ...] | None = stored("partition_ids", default=None)
 
 
 class _Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    manifest: ManifestJson
-    lacks: tuple[int, ...] = ()
+    name: str = stored("name")
+    manifest: ManifestJson = stored("manifest")
+    lacks: tuple[int, ...] = stored("lacks", default=())
 
 
 class _Split(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    id: str
-    keys: tuple[str, ...]
-    fence: Count
+    id: str = stored("id")
+    keys: tuple[str, ...] = stored("keys")
+    fence: Count = stored("fence")
 
 
 class _Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    format: int
-    url: str
-    directory: str
-    kind: str
-    result: str
-    base_version: Count
-    schema: msgspec.Raw
-    mutations: tuple[_Mutation, ...]
-    sources: tuple[_Source, ...]
-    split: _Split | None = None
-    slice: Count | None = None
-    digest: str = ""
-    deduplicate: tuple[str, ...] | None = None
-    cleanup: bool = False
-    time_ms: Count = 0
+    format: int = stored("format")
+    url: str = stored("url")
+    directory: str = stored("directory")
+    kind: str = stored("kind")
+    result: str = stored("result")
+    base_version: Count = stored("base_version")
+    schema: msgspec.Raw = stored("schema")
+    mutations: tuple[_Mutation, ...] = stored("mutations")
+    sources: tuple[_Source, ...] = stored("sources")
+    split: _Split | None = stored("split", default=None)
+    slice: Count | None = stored("slice", default=None)
+    digest: str = stored("digest", default="")
+    deduplicate: tuple[str, ...] | None = stored("deduplicate", default=None)
+    cleanup: bool = stored("cleanup", default=False)
+    time_ms: Count = stored("time_ms", default=0)
 
 
 class _Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    format: int
-    task: str
-    part: ManifestJson | None
-    digest: str = ""
+    format: int = stored("format")
+    task: str = stored("task")
+    part: ManifestJson | None = stored("part")
+    digest: str = stored("digest", default="")
 
 
 _TASK, _RESULT = msgspec.json.Decoder(_Task), msgspec.json.Decoder(_Result)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from mergelake.core.model.settings import TableSettings
+from mergelake.core.model.stored_form import stored
 from mergelake.jobs.node.progress import Running
 from mergelake.log.model.state import State
 from mergelake.log.model.volatile import leaves
@@ -21,16 +22,16 @@ VOLATILE_MAX = 1000
 class Work(msgspec.Struct, frozen=True, kw_only=True):
     """A long action under way: see `progress.Running` for the fields."""
 
-    table: str
-    partition_id: str
-    part: str
-    kind: str
-    parts: int
-    rows: int
-    rows_done: int
-    bytes: int
-    bytes_done: int
-    started_ms: int
+    table: str = stored("table")
+    partition_id: str = stored("partition_id")
+    part: str = stored("part")
+    kind: str = stored("kind")
+    parts: int = stored("parts")
+    rows: int = stored("rows")
+    rows_done: int = stored("rows_done")
+    bytes: int = stored("bytes")
+    bytes_done: int = stored("bytes_done")
+    started_ms: int = stored("started_ms")
 
     @staticmethod
     def of(table: str, running: Running) -> Work:
@@ -48,17 +49,17 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 class VolatileWork(msgspec.Struct, frozen=True, kw_only=True):
     """A Live volatile part, from the log: of any node."""
 
-    table: str
-    partition_id: str
-    part: str
-    id: str
-    owner: str
-    parts: int
+    table: str = stored("table")
+    partition_id: str = stored("partition_id")
+    part: str = stored("part")
+    id: str = stored("id")
+    owner: str = stored("owner")
+    parts: int = stored("parts")
     """Active parts that it covers; so are `rows` and `bytes`."""
-    rows: int
-    bytes: int
-    since_ms: int
-    state: str = "live"
+    rows: int = stored("rows")
+    bytes: int = stored("bytes")
+    since_ms: int = stored("since_ms")
+    state: str = stored("state", default="live")
     """`live` (committed), `building`, `ready` (its bytes are on the disk), `uploading`; what only the owner knows, in
     its own report."""
 
@@ -66,81 +67,81 @@ class VolatileWork(msgspec.Struct, frozen=True, kw_only=True):
 class BackOff(msgspec.Struct, frozen=True, kw_only=True):
     """Work that is left alone for a while because it failed."""
 
-    table: str
-    partition_id: str
+    table: str = stored("table")
+    partition_id: str = stored("partition_id")
     """Empty: the whole table."""
-    blocks: str
+    blocks: str = stored("blocks")
     """`min-max` of the block numbers; empty: all."""
-    reason: str
-    until_ms: int
+    reason: str = stored("reason")
+    until_ms: int = stored("until_ms")
 
 
 class TableReport(msgspec.Struct, frozen=True, kw_only=True):
     """A table at the version that is known."""
 
-    table: str
-    version: int
-    parts: int
-    partitions: int
-    most_parts: int
+    table: str = stored("table")
+    version: int = stored("version")
+    parts: int = stored("parts")
+    partitions: int = stored("partitions")
+    most_parts: int = stored("most_parts")
     """Parts of the partition with most."""
-    rows: int
-    bytes: int
+    rows: int = stored("rows")
+    bytes: int = stored("bytes")
     """Of the active parts."""
-    volatile: int
+    volatile: int = stored("volatile")
     """Live volatile parts of all nodes."""
-    bytes_inserted: int
-    bytes_merged: int
+    bytes_inserted: int = stored("bytes_inserted")
+    bytes_merged: int = stored("bytes_merged")
     """By merges in the background."""
-    bytes_requested: int
+    bytes_requested: int = stored("bytes_requested")
     """By OPTIMIZE."""
-    write_amplification: float
+    write_amplification: float = stored("write_amplification")
     """Bytes that inserts and merges in the background wrote, by bytes inserted."""
-    write_amplification_target: float
+    write_amplification_target: float = stored("write_amplification_target")
     """The setting of this name; 0: none."""
 
 
 class Requests(msgspec.Struct, frozen=True, kw_only=True):
     """Requests and bytes of a process to the store since its start: `store.interface.protocol.Counters`."""
 
-    put: int = 0
-    get: int = 0
-    list: int = 0
-    head: int = 0
-    delete: int = 0
-    retries: int = 0
-    bytes_put: int = 0
-    bytes_get: int = 0
+    put: int = stored("put", default=0)
+    get: int = stored("get", default=0)
+    list: int = stored("list", default=0)
+    head: int = stored("head", default=0)
+    delete: int = stored("delete", default=0)
+    retries: int = stored("retries", default=0)
+    bytes_put: int = stored("bytes_put", default=0)
+    bytes_get: int = stored("bytes_get", default=0)
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     """A node at one moment."""
 
-    node: str
-    now_ms: int
-    started_ms: int
-    roles: list[str]
-    slots: int
-    healthy: bool
+    node: str = stored("node")
+    now_ms: int = stored("now_ms")
+    started_ms: int = stored("started_ms")
+    roles: list[str] = stored("roles")
+    slots: int = stored("slots")
+    healthy: bool = stored("healthy")
     """Whether it has looked for work lately, and the store answers."""
-    draining: bool
-    disk: bool
+    draining: bool = stored("draining")
+    disk: bool = stored("disk")
     """Whether it has a disk for volatile parts."""
-    disk_free_bytes: int | None
+    disk_free_bytes: int | None = stored("disk_free_bytes")
     """None: not known, or no disk."""
-    disk_parts_bytes: int
+    disk_parts_bytes: int = stored("disk_parts_bytes")
     """Of the parts on its disk: volatile ones, and published ones that stay as a cache."""
-    memory_bytes: int
+    memory_bytes: int = stored("memory_bytes")
     """Resident memory of its process; 0 where the system does not say."""
-    counters: dict[str, int]
+    counters: dict[str, int] = stored("counters")
     """Since its start: `status.NodeStatus`."""
-    last_error: str
-    requests: Requests
-    running: list[Work]
-    volatile: list[VolatileWork]
+    last_error: str = stored("last_error")
+    requests: Requests = stored("requests")
+    running: list[Work] = stored("running")
+    volatile: list[VolatileWork] = stored("volatile")
     """Its own ones."""
-    back_offs: list[BackOff]
-    tables: list[TableReport]
+    back_offs: list[BackOff] = stored("back_offs")
+    tables: list[TableReport] = stored("tables")
 
 
 def table_report(table: str, state: State) -> TableReport:

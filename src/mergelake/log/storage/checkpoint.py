@@ -32,7 +32,7 @@ from mergelake.core.base.errors import CorruptDataError, InternalError
 from mergelake.core.model.manifest import FileTable
 from mergelake.core.model.names import PartInfo
 from mergelake.core.model.schema import TableSchema
-from mergelake.log.model.operations import MergeRecipe
+from mergelake.core.model.stored_form import StoredForm
 from mergelake.log.model.part_map import Held, Partitions, Totals
 from mergelake.log.model.parts import ActivePart
 from mergelake.log.model.retired import MemoryRun, Retired, Run, RunFacts, memory_runs
@@ -51,6 +51,7 @@ from mergelake.log.model.state import (
 )
 from mergelake.log.storage.encoding import require_format, tuples
 from mergelake.log.storage.layout import Placed, SegmentLayout
+from mergelake.log.storage.op_forms import RECIPE
 from mergelake.log.storage.part_rows import (
     DIGEST_BYTES,
     RETIRED,
@@ -94,16 +95,58 @@ _PLACED = pa.schema(
         ("segments", pa.list_(pa.uint32())),
     ]
 )
-_FACTS = ("parts", "added", "first", "last", "noted_first", "noted_last", "bytes_on_disk")
 _RUNS = pa.schema(
     [
         ("name", pa.string()),
         ("digest", pa.binary(16)),
         ("before", pa.int64()),
-        *((name, pa.int64()) for name in _FACTS),
+        ("parts", pa.int64()),
+        ("added", pa.int64()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("noted_first", pa.int64()),
+        ("noted_last", pa.int64()),
+        ("bytes_on_disk", pa.int64()),
         ("hash", pa.binary(16)),
     ]
 )
+_FACTS = StoredForm(
+    RunFacts,
+    parts="parts",
+    added="added",
+    first="first",
+    last="last",
+    noted_first="noted_first",
+    noted_last="noted_last",
+    bytes_on_disk="bytes_on_disk",
+    hash="hash",
+)
+_VOLATILE = StoredForm(
+    VolatilePart,
+    id="id",
+    info="info",
+    sources="sources",
+    recipe="recipe",
+    owner="owner",
+    added="added",
+    added_ms="added_ms",
+)
+_MUTATION = StoredForm(
+    PendingMutation,
+    id="id",
+    version="version",
+    commands="commands",
+    partition_ids="partition_ids",
+    schema_version="schema_version",
+    added="added",
+    added_ms="added_ms",
+    killed="killed",
+    drops_rows="drops_rows",
+    finished_ms="finished_ms",
+    failure="failure",
+    since="since",
+)
+_FAILURE = StoredForm(MutationFailure, part="part", code="code", reason="reason", failed_ms="failed_ms")
 _UNREADABLE = (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError)
 
 
@@ -145,10 +188,15 @@ def encode_checkpoint(state: State, layout: SegmentLayout | None = None) -> byte
     write_stream(sink, table_of(RETIRED, retired_columns(retired)))
     names = sorted(layout.members)
     members = [layout.members[name] for name in names]
+    refs = [member.ref for member in members]
     columns: dict[str, list[Any]] = {
-        name: [getattr(member.ref, name) for member in members] for name in _SEGMENTS.names[:-1]
+        "name": [ref.name for ref in refs],
+        "rows": [ref.rows for ref in refs],
+        "hot_bytes": [ref.hot_bytes for ref in refs],
+        "size": [ref.size for ref in refs],
+        "digest": [ref.digest for ref in refs],
+        "live": [np.packbits(member.live).tobytes() for member in members],
     }
-    columns["live"] = [np.packbits(member.live).tobytes() for member in members]
     write_stream(sink, table_of(_SEGMENTS, columns))
     number = {name: at for at, name in enumerate(names)}
     ids = sorted(layout.placed)
@@ -256,8 +304,9 @@ def _require(actual: str, expected: str, key: str) -> None:
 
 
 def _member(row: dict[str, Any]) -> SegmentMember:
-    live = np.unpackbits(np.frombuffer(row.pop("live"), np.uint8), count=row["rows"]).astype(np.bool_)
-    return SegmentMember(SegmentRef(**row), live)
+    live = np.unpackbits(np.frombuffer(row["live"], np.uint8), count=row["rows"]).astype(np.bool_)
+    ref = SegmentRef(row["name"], row["rows"], row["hot_bytes"], row["size"], row["digest"])
+    return SegmentMember(ref, live)
 
 
 def _placed(columns: dict[str, list[Any]], members: list[SegmentMember]) -> dict[str, Placed]:
@@ -277,17 +326,18 @@ def _run_columns(runs: Sequence[PlacedRun]) -> dict[str, list[Any]]:
         if isinstance(run, MemoryRun):
             before += run.facts.parts
             continue
-        facts = {name: getattr(run.facts, name) for name in _FACTS}
-        digest = run.facts.hash.to_bytes(16, "little")
-        for name, value in {"name": run.name, "digest": run.digest, "before": before, **facts, "hash": digest}.items():
+        facts = dict(_FACTS.items(run.facts))
+        facts["hash"] = run.facts.hash.to_bytes(16, "little")
+        for name, value in {"name": run.name, "digest": run.digest, "before": before, **facts}.items():
             columns[name].append(value)
     return columns
 
 
 def _run_ref(row: Mapping[str, Any]) -> RunRef:
     """Inverse of `_run_columns`, for one row."""
-    facts = RunFacts(**{name: row[name] for name in _FACTS}, hash=int.from_bytes(row["hash"], "little"))
-    return RunRef(row["name"], row["digest"], facts)
+    facts = {name: row[name] for name in _FACTS.names.values()}
+    facts["hash"] = int.from_bytes(row["hash"], "little")
+    return RunRef(row["name"], row["digest"], _FACTS.value(facts))
 
 
 def _header(state: State) -> dict[str, Any]:
@@ -310,10 +360,10 @@ def _header(state: State) -> dict[str, Any]:
         **({"detached_lack": _lacked(state)} if any(part.lacks for part in state.detached) else {}),
         "volatile": [
             {
-                **_fields(part),
+                **dict(_VOLATILE.items(part)),
                 "info": part.name,
                 "sources": [[id, str(info)] for id, info in part.sources],
-                "recipe": _fields(part.recipe),
+                "recipe": dict(RECIPE.items(part.recipe)),
             }
             for name in sorted(state.volatile)
             for part in state.volatile[name]
@@ -334,21 +384,16 @@ def _joint(state: State) -> dict[str, list[int]]:
     return {name: [joint.version, joint.other, joint.timestamp_ms] for name, joint in sorted(state.joint.items())}
 
 
-def _fields(value: VolatilePart | PendingMutation | MutationFailure | MergeRecipe) -> dict[str, Any]:
-    """A value's fields by name; `dataclasses.asdict` would copy them all."""
-    return {name: getattr(value, name) for name in value.__slots__}
-
-
 def _mutation(mutation: PendingMutation) -> dict[str, Any]:
-    fields = _fields(mutation)
+    fields = dict(_MUTATION.items(mutation))
     if not mutation.since:  # as before it existed: so old hashes still hold
         del fields["since"]
-    return {**fields, "failure": _fields(mutation.failure)} if mutation.failure is not None else fields
+    return {**fields, "failure": dict(_FAILURE.items(mutation.failure))} if mutation.failure is not None else fields
 
 
 def _read_mutation(raw: dict[str, Any]) -> PendingMutation:
     failure = raw.get("failure")
-    return PendingMutation(**{**tuples(raw), "failure": MutationFailure(**failure) if failure else None})
+    return _MUTATION.value({**tuples(raw), "failure": _FAILURE.value(failure) if failure else None})
 
 
 def _versions(mutations: Sequence[PendingMutation]) -> list[int]:
@@ -460,6 +505,7 @@ def _volatile(raw: list[dict[str, Any]]) -> dict[str, tuple[VolatilePart, ...]]:
     for fields in raw:
         info = PartInfo.parse(fields["info"])
         sources = tuple((id, PartInfo.parse(name)) for id, name in fields["sources"])
-        part = VolatilePart(**{**fields, "info": info, "sources": sources, "recipe": MergeRecipe(**fields["recipe"])})
+        recipe = RECIPE.value(fields["recipe"])
+        part = _VOLATILE.value({**fields, "info": info, "sources": sources, "recipe": recipe})
         out[info.partition_id] = (*out.get(info.partition_id, ()), part)
     return out

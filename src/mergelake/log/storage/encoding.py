@@ -21,7 +21,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -32,8 +31,10 @@ from mergelake.core.base.json_load import fields, items, typed, value
 from mergelake.core.model.manifest import PartManifest
 from mergelake.core.model.manifest_json import ManifestJson
 from mergelake.core.model.schema import TableSchema
+from mergelake.core.model.stored_form import stored
 from mergelake.log.model import operations as ops
 from mergelake.log.model.operations import Entry, LogOp, Member
+from mergelake.log.storage.op_forms import NAMES, OP_FORMS, RECIPE
 
 TIME_END_MS = 10_413_792_000_000
 """The year 2300, where DateTime64 ends. Later times are invalid."""
@@ -44,7 +45,6 @@ UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, Arith
 
 _LEFT_OUT = ("disk", "begun", "detached", "mutations", "only", "reads", "schema_version", "held")
 """Fields that are left out if they are false, 0 or empty lists: entries looked so before there were these."""
-_NEVER_STORED = ("decision",)
 _FIELDS = {"format", "version", "attempt", "timestamp_ms", "author", "ops"}
 _FIELDS_OF_MEMBERS = {*_FIELDS, "members"}
 _DIGEST, _END, _DIGEST_DIGITS = b',"digest":"', b'"}', 32
@@ -159,19 +159,17 @@ def require_format(number: int, known: Collection[int], what: str) -> None:
 
 def encode_op(op: LogOp) -> dict[str, Any]:
     """One operation as a JSON object with its kind under `op`, for `sealed`."""
-    out: dict[str, Any] = {"op": type(op).__name__}
-    for name in type(op).__dataclass_fields__:
-        if name in _NEVER_STORED:
-            continue
-        held = getattr(op, name)
-        if isinstance(op, ops.Prepare) and name == "ops":
+    kind, form = NAMES[type(op)]
+    out: dict[str, Any] = {"op": kind}
+    for name, held in form.items(op):
+        if isinstance(op, ops.Prepare) and held is op.ops:
             held = [encode_op(each) for each in op.ops]
         if isinstance(held, PartManifest):
             held = ManifestJson.of(held)
         elif isinstance(held, TableSchema):
             held = held.to_json()
         elif isinstance(held, ops.MergeRecipe):
-            held = asdict(held)
+            held = dict(RECIPE.items(held))
         elif isinstance(held, tuple):
             held = [ManifestJson.of(item) if isinstance(item, PartManifest) else item for item in held]
         if held not in ("", None) and not ((held in ([], False, 0)) and name in _LEFT_OUT):
@@ -190,7 +188,7 @@ def decode_ops(raw: Raw) -> tuple[LogOp, ...]:
 
 
 class _Kind(msgspec.Struct):
-    op: str
+    op: str = stored("op")
 
 
 _KIND = msgspec.json.Decoder(_Kind)
@@ -198,16 +196,17 @@ _KIND = msgspec.json.Decoder(_Kind)
 
 def _decode_op(raw: Raw) -> LogOp:
     kind = typed(_KIND, raw).op
-    decode = _DECODERS.get(kind)
-    if decode is None:
+    if kind not in OP_FORMS:
         raise error("UNKNOWN_FORMAT_VERSION", f"The log holds an operation '{kind}' that is not known here", _WAY_OUT)
-    return decode(raw)
+    special = _SPECIAL.get(kind)
+    return special(raw) if special is not None else _built(kind, _plain_fields(raw))
 
 
 def _plain_fields(raw: Raw) -> dict[str, Any]:
+    """The stored fields of an operation but its kind, lists as tuples."""
     held: dict[str, Any] = value(raw)
     del held["op"]
-    return held
+    return tuples(held)
 
 
 def _create_table(raw: Raw) -> LogOp:
@@ -219,18 +218,18 @@ def _alter_metadata(raw: Raw) -> LogOp:
 
 
 def _put_virtual(raw: Raw) -> LogOp:
-    held = tuples(_plain_fields(raw))
-    return ops.PutVirtual(**{**held, "schema": TableSchema.from_json(held["schema"])})
+    held = _plain_fields(raw)
+    return _built("PutVirtual", {**held, "schema": TableSchema.from_json(held["schema"])})
 
 
 class _AddParts(msgspec.Struct, tag="AddParts", tag_field="op", forbid_unknown_fields=True):
-    parts: tuple[ManifestJson, ...]
-    dedup_token: str = ""
-    dedup_hash: str = ""
-    detached: tuple[str, ...] = ()
-    begun: tuple[str, ...] = ()
-    schema_version: int = 0
-    held: tuple[str, ...] = ()
+    parts: tuple[ManifestJson, ...] = stored("parts")
+    dedup_token: str = stored("dedup_token", default="")
+    dedup_hash: str = stored("dedup_hash", default="")
+    detached: tuple[str, ...] = stored("detached", default=())
+    begun: tuple[str, ...] = stored("begun", default=())
+    schema_version: int = stored("schema_version", default=0)
+    held: tuple[str, ...] = stored("held", default=())
 
 
 _ADD_PARTS = msgspec.json.Decoder(_AddParts)
@@ -244,12 +243,12 @@ def _add_parts(raw: Raw) -> LogOp:
 
 
 class _Publish(msgspec.Struct, tag="Publish", tag_field="op", forbid_unknown_fields=True):
-    part: ManifestJson
-    replaced: tuple[str, ...]
-    kind: str = "direct"
-    volatile: str = ""
-    mutations: tuple[int, ...] = ()
-    begun: tuple[str, ...] = ()
+    part: ManifestJson = stored("part")
+    replaced: tuple[str, ...] = stored("replaced")
+    kind: str = stored("kind", default="direct")
+    volatile: str = stored("volatile", default="")
+    mutations: tuple[int, ...] = stored("mutations", default=())
+    begun: tuple[str, ...] = stored("begun", default=())
 
 
 _PUBLISH = msgspec.json.Decoder(_Publish)
@@ -261,10 +260,10 @@ def _publish(raw: Raw) -> LogOp:
 
 
 class _Prepare(msgspec.Struct, tag="Prepare", tag_field="op", forbid_unknown_fields=True):
-    transaction: str
-    base_version: int
-    others: tuple[tuple[str, int], ...]
-    ops: Raw
+    transaction: str = stored("transaction")
+    base_version: int = stored("base_version")
+    others: tuple[tuple[str, int], ...] = stored("others")
+    ops: Raw = stored("ops")
 
 
 _PREPARE = msgspec.json.Decoder(_Prepare)
@@ -280,12 +279,12 @@ def _prepare(raw: Raw) -> LogOp:
 
 def _add_volatile(raw: Raw) -> LogOp:
     held = _plain_fields(raw)
-    return ops.AddVolatile(**{**tuples(held), "recipe": ops.MergeRecipe(**held["recipe"])})
+    return _built("AddVolatile", {**held, "recipe": RECIPE.value(held["recipe"])})
 
 
 def _renew_lease(raw: Raw) -> LogOp:
     held = _plain_fields(raw)
-    return ops.RenewLease(**{**held, "until_ms": min(max(held["until_ms"], 0), TIME_END_MS)})
+    return _built("RenewLease", {**held, "until_ms": min(max(held["until_ms"], 0), TIME_END_MS)})
 
 
 def _drop_range(raw: Raw) -> LogOp:
@@ -295,50 +294,21 @@ def _drop_range(raw: Raw) -> LogOp:
         for name in ("tokens", "hashes")
         if name in held
     }
-    return ops.DropRange(**{**held, **windows})
+    return _built("DropRange", {**held, **windows})
 
 
 def tuples(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass from its JSON form: lists become tuples."""
+    """The fields of a value from its JSON form: lists become tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()}
 
 
-_PLAIN: tuple[Callable[..., LogOp], ...] = (
-    ops.DropTable,
-    ops.UndropTable,
-    ops.DropParts,
-    ops.DropDetached,
-    ops.CancelVolatile,
-    ops.AdoptVolatile,
-    ops.ReleaseLease,
-    ops.RowsUnchanged,
-    ops.Mutation,
-    ops.MarkMutated,
-    ops.FinishMutations,
-    ops.MutationFailed,
-    ops.KillMutation,
-    ops.Tag,
-    ops.Untag,
-    ops.AddReference,
-    ops.DropReference,
-    ops.AdvanceGcHorizon,
-    ops.MoveLog,
-    ops.CreateDatabase,
-    ops.DropDatabase,
-    ops.RenameDatabase,
-    ops.PutTable,
-    ops.RemoveTable,
-    ops.RenameTable,
-    ops.Exchange,
-    ops.RemoveVirtual,
-)
+def _built(name: str, held: Mapping[str, Any]) -> LogOp:
+    """The operation of this stored name with these stored fields."""
+    op: LogOp = OP_FORMS[name][1].value(held)
+    return op
 
 
-def _plain(kind: Callable[..., LogOp]) -> Callable[[Raw], LogOp]:
-    return lambda raw: kind(**tuples(_plain_fields(raw)))
-
-
-_DECODERS: dict[str, Callable[[Raw], LogOp]] = {
+_SPECIAL: dict[str, Callable[[Raw], LogOp]] = {
     "CreateTable": _create_table,
     "AlterMetadata": _alter_metadata,
     "PutVirtual": _put_virtual,
@@ -348,5 +318,5 @@ _DECODERS: dict[str, Callable[[Raw], LogOp]] = {
     "RenewLease": _renew_lease,
     "AddVolatile": _add_volatile,
     "Prepare": _prepare,
-    **{kind.__name__: _plain(kind) for kind in _PLAIN},
 }
+"""Kinds whose fields are not only texts, numbers and lists of them."""

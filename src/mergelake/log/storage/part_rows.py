@@ -110,8 +110,18 @@ def part_columns(parts: Sequence[ActivePart]) -> dict[str, Sequence[Any]]:
     columns = _info_columns([part.info for part in parts])
     columns["added"] = [part.added for part in parts]
     columns["added_ms"] = [part.added_ms for part in parts]
-    for name in (*_TEXTS, *_NUMBERS):
-        columns[name] = [getattr(m, name) for m in manifests]
+    columns["id"] = [m.id for m in manifests]
+    columns["partition"] = [m.partition for m in manifests]
+    columns["part_type"] = [m.part_type for m in manifests]
+    columns["storage"] = [m.storage for m in manifests]
+    columns["volume"] = [m.volume for m in manifests]
+    columns["rows"] = [m.rows for m in manifests]
+    columns["marks"] = [m.marks for m in manifests]
+    columns["bytes_on_disk"] = [m.bytes_on_disk for m in manifests]
+    columns["bytes_uncompressed"] = [m.bytes_uncompressed for m in manifests]
+    columns["schema_version"] = [m.schema_version for m in manifests]
+    columns["created_ms"] = [m.created_ms for m in manifests]
+    columns["base_version"] = [m.base_version for m in manifests]
     columns["entry_level"] = [m.level for m in manifests]
     columns["key_low"] = [m.key_range[0] for m in manifests]
     columns["key_high"] = [m.key_range[1] for m in manifests]
@@ -204,9 +214,14 @@ def parts_of(columns: Mapping[str, Sequence[Any]], files: Iterable[FileTable]) -
 def retired_columns(retired: Collection[RetiredPart]) -> dict[str, Sequence[Any]]:
     """Columns of `RETIRED`."""
     columns = _info_columns([part.info for part in retired])
-    for name in RETIRED.names[len(_INFO) :]:
-        columns[name] = [getattr(part, name) for part in retired]
+    columns["id"] = [part.id for part in retired]
+    columns["rows"] = [part.rows for part in retired]
+    columns["bytes_on_disk"] = [part.bytes_on_disk for part in retired]
+    columns["added"] = [part.added for part in retired]
+    columns["retired"] = [part.retired for part in retired]
+    columns["retired_ms"] = [part.retired_ms for part in retired]
     columns["refers"] = [" ".join(part.refers) for part in retired]
+    columns["noted"] = [part.noted for part in retired]
     return columns
 
 
@@ -219,7 +234,13 @@ def retired_of(columns: Mapping[str, Sequence[Any]]) -> tuple[RetiredPart, ...]:
 
 
 def _info_columns(infos: Sequence[PartInfo]) -> dict[str, Sequence[Any]]:
-    return {name: [getattr(info, name) for info in infos] for name, _ in _INFO}
+    return {
+        "partition_id": [info.partition_id for info in infos],
+        "min_block": [info.min_block for info in infos],
+        "max_block": [info.max_block for info in infos],
+        "level": [info.level for info in infos],
+        "mutation": [info.mutation for info in infos],
+    }
 
 
 def _infos(columns: Mapping[str, Sequence[Any]]) -> list[PartInfo]:

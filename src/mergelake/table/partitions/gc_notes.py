@@ -23,20 +23,20 @@ import msgspec
 
 from mergelake.core.base.errors import NotFoundError
 from mergelake.core.base.ids import IdSource
+from mergelake.core.model.stored_form import stored
 from mergelake.store.interface.protocol import Store
 
 FOLDER = "_gc"
 _logger = logging.getLogger("mergelake.table")
 
 
-@dataclass(frozen=True, slots=True)
-class Unused:
+class Unused(msgspec.Struct, frozen=True):
     """An unreferenced directory, as it was listed."""
 
-    directory: str
-    files: Mapping[str, int]
+    directory: str = stored("directory")
+    files: Mapping[str, int] = stored("files")
     """Keys below the directory -> bytes."""
-    why: str = ""
+    why: str = stored("why", default="")
 
     @property
     def bytes(self) -> int:
@@ -70,13 +70,12 @@ class NoteName:
         return NoteName(int(pieces[0]), int(pieces[1]), pieces[2], pieces[3], stored_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """The content of a note."""
 
-    unused: tuple[Unused, ...] = ()
-    holders: tuple[str, ...] = ()
-    leases: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    unused: tuple[Unused, ...] = stored("unused", default=())
+    holders: tuple[str, ...] = stored("holders", default=())
+    leases: Mapping[str, tuple[int, int]] = stored("leases", default_factory=dict)
     """Node -> the version and the end of its lease."""
 
 

@@ -23,6 +23,7 @@ from mergelake.core.base.errors import CorruptDataError
 from mergelake.core.base.json_load import fields, items, typed, value
 from mergelake.core.model.manifest import PartManifest
 from mergelake.core.model.manifest_json import ManifestJson, decode_manifest
+from mergelake.core.model.stored_form import stored
 from mergelake.log.storage.encoding import UNREADABLE, is_sealed, sealed
 
 SERVICE = "volatile"
@@ -36,16 +37,16 @@ IDS_MAX = 1024
 class ReadyRequest(msgspec.Struct, frozen=True, tag_field="kind", tag="ready", forbid_unknown_fields=True):
     """Which of these volatile parts are ready."""
 
-    table: str
-    ids: tuple[str, ...]
+    table: str = stored("table")
+    ids: tuple[str, ...] = stored("ids")
 
 
 class BytesRequest(msgspec.Struct, frozen=True, tag_field="kind", tag="bytes", forbid_unknown_fields=True):
     """Ranges (start, length) of one object of a volatile part; `key` is relative to the table's directory."""
 
-    table: str
-    key: str
-    ranges: tuple[tuple[int, int], ...]
+    table: str = stored("table")
+    key: str = stored("key")
+    ranges: tuple[tuple[int, int], ...] = stored("ranges")
 
     @property
     def fits(self) -> bool:
