@@ -18,12 +18,12 @@ from mergelake.log.model.operations import AddParts, FinishMutations, MarkMutate
 from mergelake.log.model.state import State
 from mergelake.log.reading import tail
 from mergelake.store.interface.protocol import OutcomeUnknown, Stored
-from mergelake.table.handle import handle
+from mergelake.table.handle import snapshot
 from mergelake.table.partitions import mutations, parts
 from tests.simulation import admins
 from tests.simulation.bugs.registry import allowed, both, bug
 
-_LACKING = (elements, fold, merge_plan, mutate_plan, volatile, handle)
+_LACKING = (elements, fold, merge_plan, mutate_plan, volatile, snapshot)
 """Modules that ask what a part lacks."""
 
 
