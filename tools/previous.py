@@ -1,4 +1,4 @@
-"""An older commit of mergelake, installed in an environment of its own: `python tools/previous.py [COMMIT] [--into DIR]`.
+"""An older commit of mergelake in an environment of its own: `python tools/previous.py [COMMIT] [--into DIR]`.
 
 Prints the path of that environment's python. The packages come from this repository's history; without COMMIT it is the
 last one of `tests/compatibility/releases.txt`, the release before. Dependencies are those of the environment that runs
@@ -18,7 +18,6 @@ import argparse
 import hashlib
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -138,7 +137,9 @@ def _make(commit: str, place: Path, dependencies: list[str]) -> None:
 
 def _check(python: Path, made: Path) -> None:
     """The mergelake that a process sees there is that of the environment."""
-    text = "import importlib.metadata as m, mergelake; print(mergelake.__file__); print(m.distribution('mergelake')._path)"
+    text = (
+        "import importlib.metadata as m, mergelake; print(mergelake.__file__); print(m.distribution('mergelake')._path)"
+    )
     for found in _run(str(python), "-P", "-c", text).split():
         if not Path(found).resolve().is_relative_to(made.resolve()):
             raise Failed(NOT_INSTALLED, f"the environment takes mergelake from {found}")

@@ -14,8 +14,6 @@ import sys
 import threading
 from typing import Any
 
-os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-
 import pyarrow as pa
 
 import mergelake as ml
@@ -49,11 +47,11 @@ def database(url: str, options: dict[str, str] | None = None, log: str | None = 
     return _open[url]
 
 
-def again(action: Any) -> Any:
+def again(action: Any, *arguments: Any, **named: Any) -> Any:
     """The result of an action that is done anew while other commits are faster: nothing has come of it then."""
     for left in reversed(range(TRIES)):
         try:
-            return action()
+            return action(*arguments, **named)
         except ml.ConflictError:
             if not left:
                 raise
@@ -67,7 +65,7 @@ def rows_of(result: ml.Result) -> list[list[Any]]:
 def about(sql: str, settings: dict[str, str] | None = None, **place: Any) -> list[list[Any]]:
     """The rows of a statement."""
     db = database(**place)
-    return again(lambda: rows_of(db.sql(sql, settings=settings or {})))
+    return rows_of(again(db.sql, sql, settings=settings or {}))
 
 
 def write(slot: int, first: int, count: int, **place: Any) -> dict[str, Any]:
@@ -78,22 +76,24 @@ def write(slot: int, first: int, count: int, **place: Any) -> dict[str, Any]:
     repeated: list[bool] = []
     for number in range(first, first + count):
         p, k, v, s = zip(*batch(slot, number), strict=True)
-        arrow = pa.table({"p": pa.array(p, pa.uint8()), "k": pa.array(k, pa.uint64()), "v": pa.array(v, pa.uint64()), "s": s})
+        arrow = pa.table(
+            {"p": pa.array(p, pa.uint8()), "k": pa.array(k, pa.uint64()), "v": pa.array(v, pa.uint64()), "s": s}
+        )
         values = ", ".join(f"({p}, {k}, {v}, '{s}')" for p, k, v, s in batch(slot, number))
         token, way = f"{slot}-{number}", number % 4
         if way == 0:
-            again(lambda: db.sql(f"INSERT INTO t (p, k, v, s) VALUES {values}"))
+            again(db.sql, f"INSERT INTO t (p, k, v, s) VALUES {values}")
         elif way == 1:
-            again(lambda: table.append(arrow))
+            again(table.append, arrow)
         elif way == 2:
-            again(lambda: table.append(arrow, token))
-            repeated.append(again(lambda: table.append(arrow, token)).duplicate)
+            again(table.append, arrow, token)
+            repeated.append(again(table.append, arrow, token).duplicate)
         else:
             inserting = f"INSERT INTO t (p, k, v, s) SETTINGS insert_deduplication_token = '{token}' VALUES {values}"
             for _ in range(2):
-                again(lambda: db.sql(inserting))
+                again(db.sql, inserting)
         values = ", ".join(map(str, versions(slot, number)))
-        again(lambda: db.sql(f"INSERT INTO r (k, v) VALUES {values}"))
+        again(db.sql, f"INSERT INTO r (k, v) VALUES {values}")
         done.append(number)
     return {"done": done, "repeated": repeated}
 
@@ -106,7 +106,7 @@ def look(rounds: int, optimize: bool = True, collect: bool = True, **place: Any)
         mode = ("off", "peers")[number % 2]
         seen += rows_of(db.sql("SELECT count(), uniqExact(k) FROM t", settings={"read_volatile": mode}))
         if optimize:
-            again(lambda: db.sql(f"OPTIMIZE TABLE {'tr'[number % 2]}"))
+            again(db.sql, f"OPTIMIZE TABLE {'tr'[number % 2]}")
         if collect and number % 3 == 2:
             db.warehouse.gc()
     return seen
@@ -127,7 +127,9 @@ def apply_mutations(table: str, **place: Any) -> list[list[Any]]:
 def collect(**place: Any) -> dict[str, int]:
     """A round of collection: objects noted and deleted."""
     reports = [report for _, report in database(**place).warehouse.gc()]
-    return {name: sum(gone.objects for each in reports for gone in getattr(each, name)) for name in ("noted", "deleted")}
+    return {
+        name: sum(gone.objects for each in reports for gone in getattr(each, name)) for name in ("noted", "deleted")
+    }
 
 
 def fsck(**place: Any) -> dict[str, list[str]]:
@@ -150,7 +152,9 @@ def node_round(seconds: float = 0, local: str | None = None, **place: Any) -> st
     return ""
 
 
-def spark(sql: str = "", write: list[list[Any]] | None = None, table: str = "t", master: str = "local[1]", **place: Any) -> list[Any]:
+def spark(
+    sql: str = "", write: list[list[Any]] | None = None, table: str = "t", master: str = "local[1]", **place: Any
+) -> list[Any]:
     """Write rows into a table by a job, or read it by another and ask `sql` about the view `t`."""
     from pyspark.sql import SparkSession
 
@@ -161,6 +165,8 @@ def spark(sql: str = "", write: list[list[Any]] | None = None, table: str = "t",
     session.sparkContext.setLogLevel("OFF")
     path = f"{place['url']}/default.{table}"
     options = {f"store.{name}": value for name, value in (place.get("options") or {}).items()}
+    (worker,) = session.sparkContext.parallelize([0], 1).map(lambda _: __import__("mergelake").__file__).collect()
+    assert worker == ml.__file__, worker
     if write is not None:
         frame = session.createDataFrame([tuple(row) for row in write], "p SMALLINT, k BIGINT, v BIGINT, s STRING")
         frame.write.format("mergelake").options(**options).mode("append").save(path)
@@ -177,7 +183,10 @@ def who() -> dict[str, str]:
     return {"mergelake": str(ml.__file__), "python": sys.executable, "command": command.value}
 
 
-COMMANDS = {f.__name__: f for f in (about, write, look, refresh, apply_mutations, collect, fsck, publish, node_round, spark, who)}
+COMMANDS = {
+    f.__name__: f
+    for f in (about, write, look, refresh, apply_mutations, collect, fsck, publish, node_round, spark, who)
+}
 
 
 def answer(line: str) -> dict[str, Any]:
@@ -195,6 +204,7 @@ def answer(line: str) -> dict[str, Any]:
 
 
 def main() -> None:
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     out = io.TextIOWrapper(os.fdopen(os.dup(1), "wb"), line_buffering=True)
     os.dup2(2, 1)
     for line in sys.stdin:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.compatibility.release_driver import ROWS, SLOT, VERSIONED, batch, versions
+from tests.compatibility.release_driver import ROWS, batch, versions
 from tests.helpers.releases import COMMITS, TODAY, Driver, Release, drivers, node, release, until
 
 Row = tuple[int, int, int, str]
@@ -92,26 +91,40 @@ def both(pair: list[Driver], sql: str, place: Place, **more: Any) -> list[list[A
     return first
 
 
-def check(pair: list[Driver], place: Place, expected: list[Row], versioned: dict[int, range], columns: str = "p, k, v, s") -> None:
+QUERIES = (
+    "SELECT count(), sum(v), uniqExact(s) FROM t WHERE p = 1 AND k < 2000030",
+    "SELECT p, count(), max(s) FROM t GROUP BY p ORDER BY p",
+    "SELECT a.p, count() FROM t AS a JOIN r AS b ON a.k % 10 = b.k GROUP BY a.p ORDER BY a.p",
+    "SHOW CREATE TABLE t",
+)
+WHEN_QUIET = (
+    "SELECT name, rows, level, bytes_on_disk FROM system.parts WHERE table = 't' AND active ORDER BY name",
+    "SELECT table, command, is_done FROM system.mutations ORDER BY mutation_id",
+)
+"""What both see alike while nobody merges."""
+
+
+def check(pair: list[Driver], place: Place, expected: list[tuple[Any, ...]], versioned: dict[int, range]) -> None:
     """Every row exactly once in both releases, the newest version of each key, equal answers, and a clean fsck."""
-    found = both(pair, f"SELECT {columns} FROM t ORDER BY k", place)
+    found = both(pair, "SELECT p, k, v, s, c FROM t ORDER BY k", place)
     assert Counter(map(tuple, found)) == Counter(expected)
-    newest = {k: max(v for slot, each in versioned.items() for n in each for key, v in versions(slot, n) if key == k) for k in range(VERSIONED)}
-    assert both(pair, "SELECT k, v FROM r FINAL ORDER BY k", place) == [[k, v] for k, v in newest.items()]
-    newest_version = pair[0].ask("refresh", table="t", **place.given)
-    for version in (2, newest_version // 2, newest_version):
+    newest: dict[int, int] = {}
+    for slot, batches in versioned.items():
+        for key, version in (row for number in batches for row in versions(slot, number)):
+            newest[key] = max(version, newest.get(key, 0))
+    assert both(pair, "SELECT k, v FROM r FINAL ORDER BY k", place) == [[k, v] for k, v in sorted(newest.items())]
+    last = pair[0].ask("refresh", table="t", **place.given)
+    for version in (2, last // 2, last):
         both(pair, f"SELECT count(), sum(v), min(k) FROM t AS OF VERSION {version}", place)
-    for sql in (
-        "SELECT count(), sum(v), uniqExact(s) FROM t WHERE p = 1 AND k < 2000030",
-        "SELECT p, count(), max(s) FROM t GROUP BY p ORDER BY p",
-        "SELECT a.p, count() FROM t AS a JOIN r AS b ON a.k % 10 = b.k GROUP BY a.p ORDER BY a.p",
-        "SELECT name, rows, level, bytes_on_disk FROM system.parts WHERE table = 't' AND active ORDER BY name",
-        "SELECT table, command, is_done FROM system.mutations ORDER BY mutation_id",
-        "SHOW CREATE TABLE t",
-    ):
+    for sql in QUERIES:
         both(pair, sql, place)
     for driver in pair[:2]:
-        assert {name: wrong for name, wrong in driver.ask("fsck", **place.given).items() if wrong} == {}
+        clean(driver, place)
+
+
+def clean(driver: Driver, place: Place) -> None:
+    """A clean fsck."""
+    assert {name: wrong for name, wrong in driver.ask("fsck", **place.given).items() if wrong} == {}
 
 
 def test_writers_readers_nodes_and_collectors_of_both_releases_share_a_warehouse(
@@ -170,12 +183,15 @@ def test_writers_readers_nodes_and_collectors_of_both_releases_share_a_warehouse
             assert reader.ask("about", sql=count, **place.given) == total
             mover.result()
             assert reader.ask("about", sql=count, **place.given) == total
-        check(pair, place, [(*row, 7 + row[0]) for row in expected], {**written, **more}, "p, k, v, s, c")
+        rows = [(*row, 7 + row[0]) for row in expected]
+        check(pair, place, rows, {**written, **more})
     # The nodes have left: what was on their disks is in the store, or is merged again by whoever looks next.
     for driver in (first, second):
         driver.ask("apply_mutations", table="t", **place.given)
         driver.ask("about", sql="OPTIMIZE TABLE t FINAL", **place.given)
-    check(pair, place, [(*row, 7 + row[0]) for row in expected], {**written, **more}, "p, k, v, s, c")
+    check(pair, place, rows, {**written, **more})
+    for sql in WHEN_QUIET:
+        both(pair, sql, place)
 
 
 def changed(row: Row) -> Iterator[Row]:
@@ -184,3 +200,150 @@ def changed(row: Row) -> Iterator[Row]:
     v = v + 1_000_000_000 if k % 100 < 30 else v
     if k % 7:
         yield p, k, v * 2 if k % 5 == 1 else v, s
+
+
+QUIET = """CREATE TABLE t (p UInt8, k UInt64, v UInt64, s String) ENGINE = MergeTree PARTITION BY p ORDER BY k SETTINGS
+    index_granularity = 64, checkpoint_interval = 4, min_bytes_for_wide_part = 0"""
+
+
+def order(pair: list[Driver], today_first: bool) -> tuple[Driver, Driver]:
+    """The two releases, in one order or the other."""
+    return (pair[1], pair[0]) if today_first else (pair[0], pair[1])
+
+
+def filled(driver: Driver, place: Place, settings: str = "", count: int = 4) -> list[Row]:
+    """A table with some batches; its rows."""
+    driver.ask("about", sql=QUIET + settings, **place.given)
+    driver.ask("about", sql=CREATE_VERSIONS, **place.given)
+    driver.ask("write", slot=1, first=0, count=count, **place.given)
+    return rows_of({1: range(count)})
+
+
+def directory(tmp_path: Path) -> Place:
+    """A warehouse in a directory."""
+    return Place(str(tmp_path / "w"))
+
+
+ORDERS = pytest.mark.parametrize("today_first", [False, True], ids=["old-new", "new-old"])
+
+
+@ORDERS
+def test_a_mutation_of_one_is_written_down_by_the_other(pair: list[Driver], tmp_path: Path, today_first: bool) -> None:
+    place, (one, other) = directory(tmp_path), order(pair, today_first)
+    rows = filled(one, place)
+    one.ask("about", sql="ALTER TABLE t UPDATE s = concat(s, '!') WHERE k % 2 = 0", **place.given)
+    one.ask("about", sql="ALTER TABLE t DELETE WHERE p = 1", **place.given)
+    expected = [[p, k, v, s if k % 2 else f"{s}!"] for p, k, v, s in rows if p != 1]
+    assert both(pair, "SELECT * FROM t ORDER BY k", place) == expected  # before it is written down, too
+    assert [done for _, done in other.ask("apply_mutations", table="t", **place.given)] == [1, 1]
+    assert both(pair, "SELECT * FROM t ORDER BY k", place) == expected
+    for sql in WHEN_QUIET:
+        both(pair, sql, place)
+    for driver in (one, other):
+        clean(driver, place)
+
+
+@ORDERS
+def test_a_task_of_one_is_worked_by_the_other_and_committed_by_the_first(
+    pair: list[Driver], tmp_path: Path, today_first: bool
+) -> None:
+    place, (one, other) = directory(tmp_path), order(pair, today_first)
+    rows = filled(one, place)
+    planned = one.release.mergelake("plan", place.url, "t", "--final", "--out", str(tmp_path / "tasks")).split()
+    assert len(planned) == 3  # a partition each
+    for number, result in enumerate(other.release.mergelake("work", *planned).splitlines()):
+        path = tmp_path / f"result-{number}.json"
+        path.write_text(result)
+        one.release.mergelake("commit", planned[number], str(path))
+    assert both(pair, "SELECT count() FROM system.parts WHERE table = 't' AND active", place) == [[3]]
+    assert both(pair, "SELECT * FROM t ORDER BY k", place) == [list(row) for row in rows]
+    for driver in (one, other):
+        clean(driver, place)
+
+
+@ORDERS
+def test_what_one_collector_noted_the_other_deletes(pair: list[Driver], tmp_path: Path, today_first: bool) -> None:
+    place, (one, other) = directory(tmp_path), order(pair, today_first)
+    rows = filled(one, place, ", history_retention_seconds = 0, gc_grace_seconds = 1")
+    for driver in (one, other):
+        driver.ask("about", sql="OPTIMIZE TABLE t FINAL", **place.given)
+    until(lambda: one.ask("collect", **place.given)["noted"] > 0, "unused parts are noted")
+    until(lambda: other.ask("collect", **place.given)["deleted"] > 0, "what was noted is deleted")
+    assert both(pair, "SELECT * FROM t ORDER BY k", place) == [list(row) for row in rows]
+    for driver in (one, other):
+        clean(driver, place)
+
+
+@ORDERS
+def test_a_node_of_one_sends_volatile_parts_to_a_reader_of_the_other(
+    pair: list[Driver], tmp_path: Path, today_first: bool
+) -> None:
+    place, (one, other) = directory(tmp_path), order(pair, today_first)
+    # Nothing is uploaded while the test runs.
+    settings = ", merge_upload_policy = 'volatile', write_amplification_target = 1.0001, merge_selector_base = 2"
+    rows = filled(other, place, settings, 12)
+    held = {"read_volatile": "peers"}
+    with node(one.release, place.url, "n1", tmp_path / "disk"):
+
+        def shown() -> str:
+            return str(other.ask("about", sql="EXPLAIN SELECT sum(v) FROM t", settings=held, **place.given))
+
+        until(lambda: "from node n1" in shown(), "the reader takes a volatile part from the node")
+        answer = other.ask("about", sql="SELECT * FROM t ORDER BY k", settings=held, **place.given)
+    assert answer == [list(row) for row in rows]
+    for driver in (one, other):
+        clean(driver, place)
+
+
+@ORDERS
+def test_what_one_defines_the_other_uses(pair: list[Driver], tmp_path: Path, today_first: bool) -> None:
+    """Views, tags, clones, other names and definitions: entries of the catalog and of tables."""
+    place, (one, other) = directory(tmp_path), order(pair, today_first)
+    rows = filled(one, place)
+    for sql in (
+        "CREATE VIEW heads AS SELECT p, min(k) AS k FROM t GROUP BY p",
+        "CREATE DATABASE d",
+        "CREATE TABLE d.copy CLONE AS t",
+        "ALTER TABLE d.copy MODIFY COLUMN v Nullable(UInt64)",
+        "ALTER TABLE d.copy ADD INDEX i s TYPE bloom_filter GRANULARITY 1",
+        "ALTER TABLE d.copy RENAME COLUMN s TO text",
+        "ALTER TABLE t FREEZE WITH NAME 'kept'",
+        "RENAME TABLE r TO newest",
+    ):
+        one.ask("about", sql=sql, **place.given)
+    for sql in (
+        "INSERT INTO d.copy (p, k, v, text) VALUES (9, 9, NULL, 'nine')",
+        "ALTER TABLE t DROP PARTITION 0",
+        "ALTER TABLE t DETACH PARTITION 1",
+        "ALTER TABLE d.copy DELETE WHERE k = 1000001",
+    ):
+        other.ask("about", sql=sql, **place.given)
+    one.ask("about", sql="ALTER TABLE t ATTACH PARTITION 1", **place.given)
+    assert both(pair, "SELECT * FROM t ORDER BY k", place) == [list(row) for row in rows if row[0]]
+    assert both(pair, "SELECT * FROM t AS OF TAG 'kept' ORDER BY k", place) == [list(row) for row in rows]
+    assert both(pair, "SELECT count(), countIf(v IS NULL) FROM d.copy WHERE text != ''", place) == [[len(rows), 1]]
+    assert len(both(pair, "SELECT * FROM heads ORDER BY p", place)) == 2
+    assert both(pair, "SELECT name FROM system.tables WHERE database = 'default' ORDER BY name", place)
+    for driver in (one, other):
+        clean(driver, place)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@ORDERS
+def test_a_spark_job_of_one_runs_beside_writers_of_the_other(
+    pair: list[Driver], tmp_path: Path, today_first: bool
+) -> None:
+    place, (one, other) = directory(tmp_path), order(pair, today_first)
+    rows = filled(one, place)
+    from_spark = rows_of({5: range(40)})
+    other.send("write", slot=2, first=0, count=BATCHES, **place.given)
+    assert one.ask("spark", write=from_spark, **place.given) == [len(from_spark)]
+    ((count, different),) = one.ask("spark", sql="SELECT count(*), count(DISTINCT k) FROM t", **place.given)
+    assert count == different
+    other.result()
+    expected = sorted([*rows, *rows_of({2: range(BATCHES)}), *from_spark], key=lambda row: row[1])
+    read = one.ask("spark", sql="SELECT int(p), bigint(k), bigint(v), s FROM t ORDER BY k", **place.given)
+    assert read == both(pair, "SELECT * FROM t ORDER BY k", place) == [list(row) for row in expected]
+    for driver in (one, other):
+        clean(driver, place)

@@ -71,7 +71,12 @@ def _python(commit: str) -> tuple[int, str]:
     """The exit code of `tools/previous.py`, and what it says."""
     with tempfile.TemporaryFile("w+") as said:
         done = subprocess.run(
-            [sys.executable, str(PREVIOUS), commit], stdout=subprocess.PIPE, stderr=said, text=True, timeout=350, check=False
+            [sys.executable, str(PREVIOUS), commit],
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            timeout=350,
+            check=False,
         )
         said.seek(0)
         return done.returncode, (done.stdout if done.returncode == 0 else said.read()).strip()
@@ -174,7 +179,9 @@ def drivers(kinds: Sequence[Release], folder: Path) -> Iterator[list[Driver]]:
 
 
 @contextmanager
-def node(of: Release, url: str, name: str, disk: Path, *arguments: str, env: dict[str, str] | None = None) -> Iterator[Any]:
+def node(
+    of: Release, url: str, name: str, disk: Path, *arguments: str, env: dict[str, str] | None = None
+) -> Iterator[Any]:
     """`mergelake node` with a disk, listening; it is told to leave at the end, and does so in good order."""
     command = [of.command, "node", url, "--name", name, "--poll", "0.1", "--local", str(disk)]
     with (disk.parent / f"{disk.name}-{name}.log").open("ab+") as log:
