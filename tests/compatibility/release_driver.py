@@ -132,9 +132,10 @@ def collect(**place: Any) -> dict[str, int]:
     }
 
 
-def fsck(**place: Any) -> dict[str, list[str]]:
-    """What is wrong with each table."""
-    return {name: [str(each) for each in found.findings] for name, found in database(**place).warehouse.fsck()}
+def fsck(repair: bool = False, **place: Any) -> dict[str, list[str]]:
+    """What is wrong with each table, also what does no harm."""
+    found = database(**place).warehouse.fsck(repair=repair)
+    return {name: [str(each) for each in report.findings] for name, report in found}
 
 
 def publish(table: str, **place: Any) -> int:
