@@ -271,6 +271,8 @@ def _reading(key: str) -> Iterator[None]:
     try:
         yield
     except _UNREADABLE as cause:
+        if getattr(cause, "name", "") == "UNKNOWN_FORMAT_VERSION":  # of a segment
+            raise
         raise CorruptDataError("A checkpoint is not readable", object_key=key, found=str(cause)) from cause
 
 
