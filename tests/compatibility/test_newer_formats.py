@@ -305,3 +305,18 @@ def test_a_newer_entry_in_zookeeper_stops_all_that_is_done_with_the_table(
     finally:
         client.stop()
         client.close()
+
+
+def test_the_design_note_has_the_numbers_of_today() -> None:
+    from mergelake.jobs.merge import slices, task_json
+    from mergelake.log.backends import intake
+    from mergelake.log.reading import transactions
+    from mergelake.log.storage import catalog, checkpoint, encoding, segment
+
+    note = (Path(__file__).resolve().parents[2] / "docs/design/0031-stored-formats-and-releases.md").read_text()
+    modules = (encoding, checkpoint, segment, catalog, transactions, intake, task_json, slices)
+    for module in modules:
+        found = {name: held for name, held in vars(module).items() if "FORMAT" in name and isinstance(held, int)}
+        assert found
+        for name, number in found.items():
+            assert f"`{name}` {number}" in note, f"{module.__name__}.{name} = {number}"
