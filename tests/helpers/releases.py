@@ -192,6 +192,7 @@ def node(
             env={**of.environment, **(env or {})},
         )
         try:
+            until(lambda: (disk / name).is_dir() or process.poll() is not None, f"node {name} begins")
             yield process
             process.send_signal(signal.SIGTERM)
             code = process.wait(60)
