@@ -107,32 +107,46 @@ def _make(commit: str, place: Path, dependencies: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as folder:
         made, source = Path(folder) / "environment", Path(folder) / "source"
         _unpack(commit, source)
-        _run(sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(made))
-        python = made / "bin" / "python"
-        pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "-q"]
-        pip += ["--no-input", "--no-compile", "--no-warn-script-location"]
-        if dependencies:
-            isolated = [] if importlib.util.find_spec("hatchling") is None else ["--no-build-isolation"]
-            wheels = Path(folder) / "wheel"
-            build = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "-q", "--no-deps", *isolated]
-            _run(*build, "--wheel-dir", str(wheels), str(source))
-            _run(*pip, "--no-deps", "--no-index", *map(str, wheels.iterdir()))
-            packages = next((made / "lib").glob("python*/site-packages"))
-            # Not read as a directory of site-packages: what lies there in .pth files (today's mergelake) stays unseen.
-            (packages / "dependencies.pth").write_text("".join(f"{line}\n" for line in dict.fromkeys(dependencies)))
-        else:
-            constraints = source / "constraints.txt"
-            pinned = ["--constraint", str(constraints)] if constraints.exists() else []
-            _run(*pip, *pinned, f"{source}[{','.join(EXTRAS)}]")
+        _install(source, made, dependencies)
         for script in (made / "bin").iterdir():  # the first line of a command names its python
             if not script.is_symlink() and script.is_file():
                 script.write_bytes(script.read_bytes().replace(os.fsencode(made), os.fsencode(place)))
-        _check(python, made)
         try:
             made.rename(place)
         except OSError:
             if not place.is_dir():
                 raise
+
+
+def installed(source: Path, place: Path) -> Path:
+    """The python of a new environment at `place` with the wheel of a source tree, and the dependencies from here."""
+    _install(source, place.resolve(), [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+    return place.resolve() / "bin" / "python"
+
+
+def _install(source: Path, made: Path, dependencies: list[str]) -> None:
+    """Make an environment with the packages of a source tree.
+
+    `dependencies` are directories of packages that it sees; without any, pip installs those that the source asks for.
+    """
+    _run(sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(made))
+    python = made / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "-q"]
+    pip += ["--no-input", "--no-compile", "--no-warn-script-location"]
+    if dependencies:
+        isolated = [] if importlib.util.find_spec("hatchling") is None else ["--no-build-isolation"]
+        build = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "-q", "--no-deps", *isolated]
+        with tempfile.TemporaryDirectory() as wheels:
+            _run(*build, "--wheel-dir", wheels, str(source))
+            _run(*pip, "--no-deps", "--no-index", *map(str, Path(wheels).iterdir()))
+        packages = next((made / "lib").glob("python*/site-packages"))
+        # Not read as a directory of site-packages: what lies there in .pth files (today's mergelake) stays unseen.
+        (packages / "dependencies.pth").write_text("".join(f"{line}\n" for line in dict.fromkeys(dependencies)))
+    else:
+        constraints = source / "constraints.txt"
+        pinned = ["--constraint", str(constraints)] if constraints.exists() else []
+        _run(*pip, *pinned, f"{source}[{','.join(EXTRAS)}]")
+    _check(python, made)
 
 
 def _check(python: Path, made: Path) -> None:
