@@ -14,7 +14,7 @@ from mergelake.format.files.partition_text import partition_texts
 from mergelake.log.model.describe import describe_op
 from mergelake.log.model.operations import AddParts, Entry, LogOp, Publish
 from mergelake.log.model.parts import ActivePart, RetiredPart
-from mergelake.log.model.state import State
+from mergelake.log.model.state import State, is_shortened
 from mergelake.log.model.volatile import dependents, leaves, pending
 from mergelake.table.partitions.mutations import open_mutations
 from mergelake.table.pending.commands import are_of_ttl, parse_commands
@@ -138,10 +138,15 @@ def mutations_table(state: State) -> pa.Table:
             "latest_fail_reason": failure.reason if failure else "",
             "latest_fail_error_code_name": failure.code if failure else "",
         }
-        of_ttl = are_of_ttl(mutation.commands)
-        commands = ["MATERIALIZE TTL"] if of_ttl else parse_commands(mutation.commands)
-        rows += [{**row, "command": f"({command})"} for command in commands]
+        rows += [{**row, "command": f"({command})"} for command in _commands(mutation.commands)]
     return pa.Table.from_pylist(rows, schema=_MUTATIONS)
+
+
+def _commands(text: str) -> Sequence[object]:
+    """The commands of a mutation, each for a row; of one that is over perhaps the beginning of all of them."""
+    if are_of_ttl(text):
+        return ["MATERIALIZE TTL"]
+    return [text] if is_shortened(text) else parse_commands(text)
 
 
 def detached_table(state: State) -> pa.Table:

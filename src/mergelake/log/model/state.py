@@ -323,6 +323,11 @@ def shortened(commands: str) -> str:
     return commands if len(commands) <= COMMANDS_KEPT_MAX else f"{commands[: COMMANDS_KEPT_MAX - 1]}…"
 
 
+def is_shortened(commands: str) -> bool:
+    """Whether these are the beginning of commands, by `shortened`: they are for people, and cannot be parsed."""
+    return len(commands) == COMMANDS_KEPT_MAX and commands.endswith("…")
+
+
 def positions(parts: tuple[ActivePart, ...] | list[ActivePart], ids: tuple[str, ...]) -> list[int] | None:
     """Positions of the parts with these ids in one partition, ascending; None if one is missing."""
     wanted = set(ids)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
+
 import numpy as np
 import pytest
 
+import mergelake as ml
 from mergelake.api.sql.database import connect
 from mergelake.parts.tools.inspect import inspect_part
 from mergelake.parts.tools.public import read_part
@@ -89,3 +92,18 @@ def test_columns_are_rewritten_where_no_row_stays(table):
     assert not [problem for row in table.check().to_pylist() if (problem := row["message"])]
     table.optimize(final=True)
     assert table.scan(ordered=True).arrow() == before
+
+
+def test_long_commands_of_a_mutation_that_is_over_are_shown_as_far_as_they_are_kept():
+    """They could not be parsed again: whoever looked at the mutations of the table got a SYNTAX_ERROR."""
+    db = ml.connect(f"memory://{uuid.uuid4()}")
+    table = db.create_table("t", {"k": [1, 2], "v": ["a", "b"]}, order_by="k")
+    for letter in "xy":
+        table.update({"v": f"'{letter * 5000}'"}, "k = 1")
+    table.kill_mutation(table.mutations()["mutation_id"][1].as_py())
+    table.apply_mutations()
+    finished, killed = table.mutations()["command"].to_pylist()
+    assert finished.startswith("(UPDATE v = 'xxx")
+    assert killed.startswith("(UPDATE v = 'yyy")
+    assert {len(finished), len(killed)} == {4096 + len("()")}
+    assert db.sql("SELECT count() FROM system.mutations WHERE is_done OR is_killed").rows() == [(2,)]
