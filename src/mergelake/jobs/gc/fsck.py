@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
-from mergelake.core.base.errors import NotFoundError
+from mergelake.core.base.errors import MergelakeError, NotFoundError
 from mergelake.core.model.names import PartInfo
 from mergelake.jobs.gc.fsck_numbers import absurd_part, absurd_state, look_at_files
 from mergelake.jobs.gc.object_sizes import ObjectSizes
@@ -118,11 +118,17 @@ def unopened(log: Log[State], problem: Exception, on_progress: Progress | None =
         report.entries = verified.entries
         report.findings += [Finding("log", p.place, p.what, p.way_out) for p in verified.problems]
     except Exception as cause:  # noqa: BLE001  a damaged log must not end the check of other tables
-        report.findings.append(Finding("log", "", f"it cannot be verified: {cause}", _RESTORE))
+        report.findings.append(Finding("log", "", f"it cannot be verified: {cause}", _way_out(cause)))
     if not report.findings:
-        way_out = "DROP TABLE takes its name away" if isinstance(problem, NotFoundError) else _RESTORE
-        report.findings.append(Finding("log", "", str(problem), way_out))
+        report.findings.append(Finding("log", "", str(problem), _way_out(problem)))
     return report
+
+
+def _way_out(problem: Exception) -> str:
+    """What to do about a table that cannot be opened. One of a newer release is sound, and must not be dropped."""
+    if isinstance(problem, MergelakeError) and problem.name == "UNKNOWN_FORMAT_VERSION":
+        return problem.hint or _RESTORE
+    return "DROP TABLE takes its name away" if isinstance(problem, NotFoundError) else _RESTORE
 
 
 def fsck_names(log: Log[CatalogState], on_progress: Progress | None = None) -> FsckReport:
