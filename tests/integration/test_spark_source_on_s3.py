@@ -66,7 +66,7 @@ def test_tasks_keep_what_they_read_in_a_directory_of_their_machine(s3_url, s3_op
     table.append({"k": [1, 2]})
     options = {f"store.{name}": value for name, value in s3_options.items()}
     cache = tmp_path / "cache"
-    source = MergelakeDataSource({"path": table.path, **options, "store.cache.cache_dir": str(cache)})
+    source = MergelakeDataSource({"path": table.path, **options, "store.cache_dir": str(cache)})
     reader = source.reader(source.schema())
     sent = pickle.dumps(reader).hex()
     said = []
@@ -77,4 +77,4 @@ def test_tasks_keep_what_they_read_in_a_directory_of_their_machine(s3_url, s3_op
     assert said == ["[1, 2] 1 False", "[1, 2] 0 True"]
     assert any(path.is_file() for path in cache.glob("mergelake-1/*/*"))
     with pytest.raises(Exception, match="not an absolute path"):
-        MergelakeDataSource({"path": table.path, **options, "store.cache.cache_dir": "cache"}).schema()
+        MergelakeDataSource({"path": table.path, **options, "store.cache_dir": "cache"}).schema()
