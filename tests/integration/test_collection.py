@@ -184,7 +184,7 @@ def test_writers_mergers_and_impatient_collectors_race_and_no_acknowledged_row_i
     for thread in threads:
         thread.start()
     time.sleep(5)
-    until_s = time.monotonic() + 60  # a machine that does other work takes longer until each has met the others
+    until_s = time.monotonic() + 240  # a machine that does other work takes longer until each has met the others
     while not (failed or (len(acknowledged) > 3 and deleted[0] and refused[0])) and time.monotonic() < until_s:
         time.sleep(0.2)
     stop.set()
