@@ -54,8 +54,8 @@ COUNTED = """
 import pickle, sys
 reader = pickle.loads(bytes.fromhex(sys.stdin.read()))
 rows = [k for part in reader.partitions() for batch in reader.read(part) for k in batch.column(0).to_pylist()]
-from mergelake.store.objects import spec
-(store,) = spec._opened.values()
+from mergelake.store.open import _opened
+(store,) = _opened.values()
 print(sorted(rows), store.counters.details.get("get data", 0), store.counters.cached > 0)
 """
 
