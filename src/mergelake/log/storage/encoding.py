@@ -162,7 +162,7 @@ def encode_op(op: LogOp) -> dict[str, Any]:
     kind, form = NAMES[type(op)]
     out: dict[str, Any] = {"op": kind}
     for name, held in form.items(op):
-        if isinstance(op, ops.Prepare) and held is op.ops:
+        if isinstance(op, ops.Prepare) and name == "ops":
             held = [encode_op(each) for each in op.ops]
         if isinstance(held, PartManifest):
             held = ManifestJson.of(held)
